@@ -1,0 +1,44 @@
+"""The changed elements of one tensor, in the two forms they take: decoded from a file, and resolved on a base."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from shared import fingerprint
+from shared.types import TensorSpec
+
+
+@dataclass(frozen=True)
+class Change:
+    """Elements of one tensor that differ: `indices` int64 [n], strictly increasing; `old` and `new` bits [n] each."""
+
+    spec: TensorSpec
+    indices: torch.Tensor
+    old: torch.Tensor
+    new: torch.Tensor
+
+    @property
+    def count(self) -> int:
+        return self.indices.numel()
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What a delta file says of one tensor: `payload` holds the new bits [n], or their difference to the base's bits."""
+
+    spec: TensorSpec
+    indices: torch.Tensor
+    payload: torch.Tensor
+    relative: bool
+
+    def on(self, base: torch.Tensor) -> Change:
+        """The change that this patch makes to the flat bits `base` of the whole tensor."""
+        indices, payload = self.indices.to(base.device), self.payload.to(base.device)
+        old = base[indices]
+        return Change(self.spec, indices, old, old + payload if self.relative else payload)
+
+
+def fingerprint_gain(changes: Iterable[Change]) -> int:
+    """What the fingerprint of the weights gains by these changes, modulo 2**64."""
+    return sum(fingerprint.change(change.spec, change.indices, change.old, change.new) for change in changes)

@@ -1,0 +1,143 @@
+"""Safetensors files that carry a checksum of themselves; written in a stream, checked before anything is read.
+
+Knows the container only: names, dtypes, shapes, metadata. What the tensors mean is for the anchor and delta modules.
+The metadata entry `xxh3_128` is over the header without that entry, as JSON with sorted keys and no spaces, then the data.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+import xxhash
+from safetensors import SafetensorError, safe_open
+
+from shared.bits import itemsize
+from shared.errors import IntegrityError
+from shared.types import Json, TensorSpec
+
+CHECKSUM = "xxh3_128"
+_BLOCK = 1 << 22
+_LONGEST_HEADER = 100_000_000  # as in the safetensors library
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself. `checksum` is empty when the file carries none."""
+
+    path: Path
+    metadata: Mapping[str, str]
+    tensors: Mapping[str, TensorSpec]
+    checksum: str
+    data_start: int
+
+
+def write(path: Path, tensors: Iterable[tuple[TensorSpec, torch.Tensor]], metadata: Mapping[str, str]) -> None:
+    """Write CPU tensors under their specs, one at a time. Raises OSError when the disk does not take them."""
+    items = sorted(tensors, key=lambda item: -itemsize(item[0].dtype))  # so that every tensor lies aligned
+    entries: Json = {"__metadata__": dict(metadata)}
+    offset = 0
+    for spec, _ in items:
+        end = offset + spec.numel * itemsize(spec.dtype)
+        entries[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [offset, end]}
+        offset = end
+    hasher = xxhash.xxh3_128(_canonical(entries))
+    with path.open("wb") as file:
+        file.write(_header_bytes(entries, "0" * 32))
+        for _, tensor in items:
+            data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            hasher.update(data)
+            file.write(data)
+        file.seek(0)
+        file.write(_header_bytes(entries, hasher.hexdigest()))
+
+
+def read_header(path: Path, *, verify: bool = True) -> Header:
+    """Parse the header; with `verify`, also compare the checksum with header and data.
+
+    Raises IntegrityError when the file is truncated, does not parse, or does not match its own checksum.
+    """
+    with path.open("rb") as file:
+        entries, data_start = _parse(file, path)
+        metadata = entries["__metadata__"]
+        specs = {name: _spec(name, entry, path) for name, entry in entries.items() if name != "__metadata__"}
+        _check_extent(path, entries, data_start)
+        stated = metadata.pop(CHECKSUM, "")
+        if verify and stated:
+            found = _checksum(file, entries, data_start)
+            if found != stated:
+                raise IntegrityError(f"{path.name} is damaged: its checksum says {stated}, its content gives {found}")
+    return Header(path, metadata, specs, stated, data_start)
+
+
+def load(header: Header) -> dict[str, torch.Tensor]:
+    """All tensors of a checked file, on the CPU."""
+    try:
+        with safe_open(header.path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in header.tensors}
+    except SafetensorError as error:
+        raise IntegrityError(f"{header.path.name} cannot be read as safetensors: {error}") from error
+
+
+def content_hash(path: Path) -> str:
+    """xxh3_128 over all bytes of the file, 32 hexadecimal digits."""
+    hasher = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def _canonical(entries: Json) -> bytes:
+    return json.dumps(entries, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _header_bytes(entries: Json, checksum: str) -> bytes:
+    full = {**entries, "__metadata__": {**entries["__metadata__"], CHECKSUM: checksum}}
+    text = json.dumps(full, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _parse(file: BinaryIO, path: Path) -> tuple[Json, int]:
+    start = file.read(8)
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    text = file.read(length) if 0 < length <= _LONGEST_HEADER else b""
+    if not text or len(text) < length:
+        raise IntegrityError(f"{path.name} is truncated or no safetensors file: {path.stat().st_size} bytes")
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise IntegrityError(f"{path.name} has a header that is not JSON: {error}") from error
+    if not isinstance(entries, dict) or not isinstance(entries.setdefault("__metadata__", {}), dict):
+        raise IntegrityError(f"{path.name} has a header that is not an object with metadata")
+    return entries, 8 + length
+
+
+def _spec(name: str, entry: Json, path: Path) -> TensorSpec:
+    try:
+        spec = TensorSpec(name, entry["dtype"], tuple(entry["shape"]))
+        begin, end = entry["data_offsets"]
+        if end - begin != spec.numel * itemsize(spec.dtype):
+            raise ValueError(f"{end - begin} bytes for {spec.dtype} of shape {spec.shape}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise IntegrityError(f"{path.name} describes tensor {name!r} wrongly: {error!r}") from error
+    return spec
+
+
+def _check_extent(path: Path, entries: Json, data_start: int) -> None:
+    ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
+    expected, found = data_start + max(ends, default=0), path.stat().st_size
+    if expected != found:
+        raise IntegrityError(f"{path.name} has {found} bytes, its header describes {expected}")
+
+
+def _checksum(file: BinaryIO, entries: Json, data_start: int) -> str:
+    hasher = xxhash.xxh3_128(_canonical(entries))
+    file.seek(data_start)
+    while block := file.read(_BLOCK):
+        hasher.update(block)
+    return hasher.hexdigest()

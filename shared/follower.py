@@ -1,0 +1,99 @@
+"""The reference receiver: brings a dict of tensors to the newest version of a run, verified, without any engine."""
+
+import torch
+
+from shared import fingerprint
+from shared.bits import spec_of
+from shared.bucket import Bucket
+from shared.chain import Held, find_path
+from shared.changes import Change
+from shared.errors import IntegrityError, SyncError
+from shared.reader import RunReader, newest_run
+from shared.snapshot import Snapshot
+from shared.types import Manifest, TensorSpec
+
+Weights = dict[str, torch.Tensor]
+
+
+class Follower:
+    """Follows one run, or with `run_id=None` whichever run of the bucket was created last."""
+
+    def __init__(self, bucket: Bucket, run_id: str | None = None) -> None:
+        self._bucket = bucket
+        self._run_id = run_id
+        self._reader: RunReader | None = None
+
+    def catch_up(self, weights: Weights) -> Manifest:
+        """Patch `weights` (checkpoint name to tensor, in place; empty: filled) to the newest version.
+
+        What is held is counted anew and found by its fingerprint; unknown weights start from an anchor. Raises
+        ChainError when there is no run or no path, IntegrityError on damaged content, BucketError when the bucket
+        fails, SyncError when the tensors are not those of the run. On any error `weights` is as it was.
+        """
+        reader = self._current_reader()
+        target = reader.newest()
+        snapshot = Snapshot(weights)
+        held = _identify(reader, fingerprint.to_text(snapshot.fingerprint)) if weights else None
+        if held is not None and held.version > target.version:
+            return reader.manifest(held.version)  # never back within a run, even when the pointer is behind
+        path = find_path(target, held, reader.manifest)
+        if path and path[0].kind == "anchor":
+            _replace(weights, _build(reader, path))
+        elif path and held is not None:
+            snapshot.version = held.version
+            _advance(reader, path, snapshot)
+        return target
+
+    def _current_reader(self) -> RunReader:
+        run_id = self._run_id or newest_run(self._bucket).run_id
+        if self._reader is None or self._reader.run_id != run_id:
+            self._reader = RunReader(self._bucket, run_id)
+            self._reader.run()
+        return self._reader
+
+
+def _identify(reader: RunReader, found: str) -> Held | None:
+    """The newest version with this fingerprint."""
+    versions = [manifest.version for manifest in reader.manifests() if manifest.fingerprint == found]
+    return Held(max(versions), found) if versions else None
+
+
+def _build(reader: RunReader, path: list[Manifest]) -> Weights:
+    """New tensors: the anchor at the start of the path, and the deltas on it."""
+    with reader.fetched(path[0]) as files:
+        snapshot = Snapshot.from_anchor(path[0], files)
+    _advance(reader, path[1:], snapshot)
+    return snapshot.tensors
+
+
+def _advance(reader: RunReader, path: list[Manifest], snapshot: Snapshot) -> None:
+    """Apply deltas in place; take all of them back when one of them fails."""
+    start, done = snapshot.version, list[list[Change]]()
+    try:
+        for manifest in path:
+            with reader.fetched(manifest) as files:
+                changes = snapshot.stage(manifest, files[0])
+            snapshot.commit(manifest.version, changes)
+            done.append(changes)
+        if path and fingerprint.to_text(fingerprint.fingerprint(snapshot.tensors)) != path[-1].fingerprint:
+            raise IntegrityError(f"version {path[-1].version} verified but does not recount; do two tensors overlap?")
+    except BaseException:
+        for changes in reversed(done):
+            snapshot.undo(start, changes)
+        raise
+
+
+def _replace(weights: Weights, built: Weights) -> None:
+    if not weights:
+        weights.update(built)
+        return
+    wanted, found = _specs(built), _specs(weights)
+    if wanted != found:
+        odd = sorted(str(spec) for spec in set(wanted.values()) ^ set(found.values()))
+        raise SyncError(f"the tensors given are not those of the run; these differ: {'; '.join(odd[:4])}")
+    for name, tensor in built.items():
+        weights[name].detach().copy_(tensor)
+
+
+def _specs(weights: Weights) -> dict[str, TensorSpec]:
+    return {name: spec_of(name, tensor) for name, tensor in weights.items()}

@@ -1,0 +1,47 @@
+"""Where things lie in a bucket. All of a run is in the folder of its id; data and manifests are written once."""
+
+import re
+
+_VERSION = re.compile(r"(?:step_)?(\d{6,})(?:-\d{5}-of-\d{5})?\.(?:safetensors|json)")
+
+
+def run_file(run_id: str) -> str:
+    return f"{run_id}/run.json"
+
+
+def pointer(run_id: str) -> str:
+    return f"{run_id}/latest.json"
+
+
+def anchor(run_id: str, version: int) -> str:
+    return f"{anchors(run_id)}/step_{version:06d}.safetensors"
+
+
+def delta(run_id: str, version: int) -> str:
+    return f"{deltas(run_id)}/step_{version:06d}.safetensors"
+
+
+def manifest(run_id: str, version: int) -> str:
+    return f"{manifests(run_id)}/{version:06d}.json"
+
+
+def rollouts(run_id: str, version: int) -> str:
+    return f"{run_id}/rollouts/{version:06d}.jsonl"
+
+
+def anchors(run_id: str) -> str:
+    return f"{run_id}/anchors"
+
+
+def deltas(run_id: str) -> str:
+    return f"{run_id}/deltas"
+
+
+def manifests(run_id: str) -> str:
+    return f"{run_id}/manifests"
+
+
+def version_of(path: str) -> int | None:
+    """The version that a data file or manifest belongs to; None for any other file."""
+    match = _VERSION.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None

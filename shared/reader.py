@@ -1,0 +1,107 @@
+"""Reading a run from a bucket: the newest run, its pointer and manifests, and data files that match them.
+
+Knows nothing of weights: what a file leads to is verified by whoever applies it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import xxhash
+
+from shared import layout
+from shared.bucket import Bucket
+from shared.container import content_hash
+from shared.errors import ChainError, IntegrityError, MissingFileError
+from shared.types import Manifest, Pointer, Run
+
+
+def list_runs(bucket: Bucket) -> list[Run]:
+    """All runs of the bucket, the one created last at the end."""
+    runs = []
+    for folder in bucket.folders():
+        path = layout.run_file(folder)
+        try:
+            runs.append(Run.from_json(bucket.read(path), path))
+        except MissingFileError:
+            continue  # a folder of something else
+    return sorted(runs, key=lambda run: (run.created_at, run.run_id))
+
+
+def newest_run(bucket: Bucket) -> Run:
+    runs = list_runs(bucket)
+    if not runs:
+        raise ChainError(f"there is no run in bucket {bucket.name} yet; start a trainer with this bucket")
+    return runs[-1]
+
+
+class RunReader:
+    """Manifests never change, so each is read once."""
+
+    def __init__(self, bucket: Bucket, run_id: str) -> None:
+        self.bucket = bucket
+        self.run_id = run_id
+        self._manifests: dict[int, Manifest] = {}
+
+    def run(self) -> Run:
+        path = layout.run_file(self.run_id)
+        try:
+            return Run.from_json(self.bucket.read(path), path)
+        except MissingFileError as error:
+            raise ChainError(f"there is no run {self.run_id!r} in bucket {self.bucket.name}") from error
+
+    def newest(self) -> Manifest:
+        """The manifest that the pointer names. Raises ChainError when nothing is published yet."""
+        path = layout.pointer(self.run_id)
+        try:
+            pointer = Pointer.from_json(self.bucket.read(path), path)
+        except MissingFileError as error:
+            raise ChainError(f"run {self.run_id!r} in bucket {self.bucket.name} has no whole version yet") from error
+        if pointer.run_id != self.run_id or pointer.manifest != layout.manifest(self.run_id, pointer.version):
+            raise IntegrityError(f"{path} points to {pointer.manifest} of run {pointer.run_id!r}")
+        return self._read_manifest(pointer.version, pointer.manifest_xxh3)
+
+    def manifest(self, version: int) -> Manifest:
+        """Raises ChainError when the bucket has no such version."""
+        if version not in self._manifests:
+            try:
+                self._manifests[version] = self._read_manifest(version)
+            except MissingFileError as error:
+                raise ChainError(f"run {self.run_id!r} has no manifest of version {version}") from error
+        return self._manifests[version]
+
+    def manifests(self) -> Iterator[Manifest]:
+        """All whole versions, oldest first."""
+        for path in self.bucket.files(layout.manifests(self.run_id)):
+            if (version := layout.version_of(path)) is not None:
+                yield self.manifest(version)
+
+    @contextmanager
+    def fetched(self, manifest: Manifest) -> Iterator[list[Path]]:
+        """The version's data files, downloaded to a temporary folder and equal to their content hashes."""
+        with TemporaryDirectory(prefix="sync-") as folder:
+            paths = [Path(folder, file.path.rsplit("/", 1)[-1]) for file in manifest.files]
+            for file, path in zip(manifest.files, paths, strict=True):
+                try:
+                    self.bucket.download(file.path, path)
+                except MissingFileError as error:
+                    raise ChainError(f"version {manifest.version} cannot be had: {error}") from error
+                found = (path.stat().st_size, content_hash(path))
+                if found != (file.nbytes, file.content_hash):
+                    raise IntegrityError(
+                        f"{file.path} has (bytes, content hash) {found}, its manifest says "
+                        f"{(file.nbytes, file.content_hash)}"
+                    )
+            yield paths
+
+    def _read_manifest(self, version: int, expected_hash: str = "") -> Manifest:
+        path = layout.manifest(self.run_id, version)
+        raw = self.bucket.read(path)
+        found = xxhash.xxh3_128_hexdigest(raw)
+        if expected_hash and found != expected_hash:
+            raise IntegrityError(f"{path} has content hash {found}, the pointer says {expected_hash}")
+        manifest = Manifest.from_json(raw, path)
+        if (manifest.run_id, manifest.version) != (self.run_id, version):
+            raise IntegrityError(f"{path} is the manifest of version {manifest.version} of run {manifest.run_id!r}")
+        return manifest

@@ -1,0 +1,254 @@
+"""What the units say to each other: runs, manifests, the pointer and the update message, as plain data.
+
+No I/O, no torch, no engine. Parsing is strict: a document that is not exactly what it should be raises IntegrityError,
+because falling back to a guess would serve the wrong weights.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from shared.errors import IntegrityError, SyncError
+
+FORMAT = 1
+
+Kind = Literal["anchor", "delta"]
+Json = dict[str, Any]
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+FINGERPRINT = re.compile(r"[0-9a-f]{16}")
+CONTENT_HASH = re.compile(r"[0-9a-f]{32}")
+
+
+def now() -> str:
+    """The time in UTC with microseconds, as text that sorts in the order of time."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def checked_run_id(run_id: str) -> str:
+    if not RUN_ID.fullmatch(run_id):
+        raise SyncError(
+            f"run id {run_id!r} is not usable as a folder name; use letters, digits, '.', '_' and '-', at most 96"
+        )
+    return run_id
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of the checkpoint. `dtype` is safetensors' name for it, such as "BF16"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file in the bucket. `path` is relative to the bucket, `content_hash` is xxh3_128 over all its bytes."""
+
+    path: str
+    nbytes: int
+    content_hash: str
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where version 0 comes from, when it can be had elsewhere than in the bucket."""
+
+    repo: str = ""
+    commit: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    run_id: str
+    created_at: str
+    model: str
+    base: Base = Base()
+    format: int = FORMAT
+
+    def to_json(self) -> bytes:
+        return _dump(asdict(self))
+
+    @classmethod
+    def from_json(cls, raw: bytes, source: str) -> "Run":
+        doc = _Document(raw, source)
+        return cls(
+            run_id=doc.text("run_id", RUN_ID),
+            created_at=doc.text("created_at"),
+            model=doc.text("model"),
+            base=Base(**{key: str(value) for key, value in doc.object("base").items() if key in Base.__annotations__}),
+            format=doc.supported_format(),
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One whole version: its files, what it is based on, and the fingerprint of the weights that result.
+
+    No files means that the version is held by reference to the run's base. `seconds` holds the durations of the
+    publisher's phases, `trainer` the trainer's own numbers for the step.
+    """
+
+    run_id: str
+    version: int
+    kind: Kind
+    files: tuple[DataFile, ...]
+    fingerprint: str
+    changed: int
+    total: int
+    writer_epoch: int
+    created_at: str
+    base_version: int | None = None
+    base_fingerprint: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def path(self) -> str:
+        return self.files[0].path if self.files else ""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(file.nbytes for file in self.files)
+
+    @property
+    def sparsity(self) -> float:
+        """Share of elements that this version leaves unchanged."""
+        return 1 - self.changed / self.total if self.total else 1.0
+
+    def to_json(self) -> bytes:
+        return _dump({**asdict(self), "path": self.path, "nbytes": self.nbytes})
+
+    @classmethod
+    def from_json(cls, raw: bytes, source: str) -> "Manifest":
+        doc = _Document(raw, source)
+        kind: Kind = "delta" if doc.one_of("kind", get_args(Kind)) == "delta" else "anchor"
+        manifest = cls(
+            run_id=doc.text("run_id", RUN_ID),
+            version=doc.count("version"),
+            kind=kind,
+            files=tuple(_data_file(_Document(item, source)) for item in doc.array("files")),
+            fingerprint=doc.text("fingerprint", FINGERPRINT),
+            changed=doc.count("changed"),
+            total=doc.count("total"),
+            writer_epoch=doc.count("writer_epoch"),
+            created_at=doc.text("created_at"),
+            base_version=doc.count("base_version") if kind == "delta" else None,
+            base_fingerprint=doc.text("base_fingerprint", FINGERPRINT) if kind == "delta" else None,
+            seconds=doc.object("seconds"),
+            trainer=doc.object("trainer"),
+            format=doc.supported_format(),
+        )
+        if manifest.base_version is not None and manifest.base_version >= manifest.version:
+            raise IntegrityError(f"{source}: version {manifest.version} is based on {manifest.base_version}, not older")
+        if kind == "delta" and not manifest.files:
+            raise IntegrityError(f"{source}: delta {manifest.version} names no file")
+        return manifest
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The newest whole version of a run. `manifest_xxh3` is xxh3_128 over the manifest's bytes."""
+
+    run_id: str
+    version: int
+    manifest: str
+    manifest_xxh3: str
+
+    def to_json(self) -> bytes:
+        return _dump(asdict(self))
+
+    @classmethod
+    def from_json(cls, raw: bytes, source: str) -> "Pointer":
+        doc = _Document(raw, source)
+        return cls(
+            run_id=doc.text("run_id", RUN_ID),
+            version=doc.count("version"),
+            manifest=doc.text("manifest"),
+            manifest_xxh3=doc.text("manifest_xxh3", CONTENT_HASH),
+        )
+
+
+def _dump(document: Json) -> bytes:
+    return json.dumps(_finite(document), indent=1, allow_nan=False).encode() + b"\n"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: a number that is not finite is written as its name, such as "nan"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _data_file(doc: "_Document") -> DataFile:
+    return DataFile(
+        path=doc.text("path"), nbytes=doc.count("nbytes"), content_hash=doc.text("content_hash", CONTENT_HASH)
+    )
+
+
+class _Document:
+    """A JSON object whose fields are asked for by type; an error names the file and the field."""
+
+    def __init__(self, raw: bytes | Json, source: str) -> None:
+        self._source = source
+        if isinstance(raw, bytes):
+            try:
+                raw = json.loads(raw)
+            except ValueError as error:
+                raise IntegrityError(f"{source} is not valid JSON ({len(raw)} bytes): {error}") from error
+        if not isinstance(raw, dict):
+            raise IntegrityError(f"{source}: expected a JSON object, found {type(raw).__name__}")
+        self._fields: Json = raw
+
+    def _get(self, key: str, wanted: type, article: str) -> Any:
+        value = self._fields.get(key)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise IntegrityError(f"{self._source}: field {key!r} should be {article}, found {value!r}")
+        return value
+
+    def text(self, key: str, pattern: re.Pattern[str] | None = None) -> str:
+        value: str = self._get(key, str, "text")
+        if pattern is not None and not pattern.fullmatch(value):
+            raise IntegrityError(f"{self._source}: field {key!r} is malformed: {value!r}")
+        return value
+
+    def count(self, key: str) -> int:
+        value: int = self._get(key, int, "a whole number")
+        if value < 0:
+            raise IntegrityError(f"{self._source}: field {key!r} is negative: {value}")
+        return value
+
+    def one_of(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self.text(key)
+        if value not in choices:
+            raise IntegrityError(f"{self._source}: field {key!r} is {value!r}, expected one of {', '.join(choices)}")
+        return value
+
+    def object(self, key: str) -> Json:
+        value: Json = self._get(key, dict, "an object")
+        return value
+
+    def array(self, key: str) -> list[Any]:
+        value: list[Any] = self._get(key, list, "a list")
+        return value
+
+    def supported_format(self) -> int:
+        found = self.count("format")
+        if found != FORMAT:
+            raise IntegrityError(f"{self._source} has format {found}, this code reads format {FORMAT}; update it")
+        return found
