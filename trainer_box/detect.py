@@ -1,4 +1,4 @@
-"""What changed since the newest whole version, by bit patterns of the served dtype, tensor by tensor in bounded memory.
+"""What changed since the newest whole version, by bit patterns of the served dtype, one tensor at a time.
 
 Always against what the bucket holds, never against the last step: so skipped and failed syncs, several steps per sync,
 any optimizer, -0.0 and sign flips are right by construction.
@@ -48,7 +48,9 @@ def find_changes(named: NamedTensors, held: Mapping[str, torch.Tensor], dtype: t
         seen.add(name)
         changes.append(_compare(spec_of(name, out), out, held[name]))
     if missing := sorted(held.keys() - seen):
-        raise SyncError(f"{len(missing)} tensors of the run were not given, such as {missing[0]!r}; publish all of them")
+        raise SyncError(
+            f"{len(missing)} tensors of the run were not given, such as {missing[0]!r}; publish all of them"
+        )
     return [change for change in changes if change.count]
 
 

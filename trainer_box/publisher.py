@@ -30,13 +30,18 @@ from trainer_box.detect import NamedTensors, copy_all, find_changes
 
 @dataclass(frozen=True)
 class Diff:
-    """A version to be: changes on the newest whole version, or with `base` None whole new weights."""
+    """A version to be: `changes` on the tensors that the publisher keeps, or `weights` when it keeps none yet.
+
+    `base` is the newest whole version; None when there is none, or it is in doubt: then the version becomes an anchor.
+    `number_before` is what the publisher's next number was.
+    """
 
     version: int
     base: Label | None
     changes: list[Change]
     weights: dict[str, torch.Tensor]
     seconds: float
+    number_before: int
 
 
 class Publisher:
@@ -62,13 +67,16 @@ class Publisher:
         self._dtype = serving_dtype
         self._encoding: Encoding = encoding
         self._held: Snapshot | None = None
+        self._whole = False  # whether what is held is the newest version in the bucket
         self._closed = False
         self._next_version, self._epoch = self._claim(model, base or Base())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def publish(
@@ -87,33 +95,41 @@ class Publisher:
         number = self._number(version)
         if self._held is None:
             weights = copy_all(named_tensors, self._dtype)
-            return Diff(number, None, [], weights, time.perf_counter() - started)
+            return Diff(number, None, [], weights, time.perf_counter() - started, self._next_version)
         changes = find_changes(named_tensors, self._held.tensors, self._dtype)
         base = Label(self.run_id, self._held.version or 0, fingerprint.to_text(self._held.fingerprint))
-        return Diff(number, base, changes, {}, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return Diff(number, base if self._whole else None, changes, {}, seconds, self._next_version)
 
     def commit(self, diff: Diff, trainer: Mapping[str, Any] | None = None) -> Manifest:
-        """Write a diff as the newest version."""
+        """Write a diff as the newest version. Raises SyncError when another was written since the diff was taken."""
+        self._number(diff.version)
+        if diff.number_before != self._next_version:
+            raise SyncError(f"the diff of version {diff.version} is outdated by a later publish; take it again")
         self._next_version = diff.version + 1  # a number is spent even when what follows fails
-        held, self._held = self._held, None  # until the outcome is known, the bucket's newest version is not
-        snapshot = held if diff.base is not None and held is not None else Snapshot(diff.weights)
-        snapshot.commit(diff.version, diff.changes)
-        with TemporaryDirectory(prefix="publish-") as folder:
-            manifest = self._write(diff, snapshot, Path(folder), trainer or {})
-        self._held = snapshot
+        if self._held is None or not self._whole:
+            self._held = Snapshot(diff.weights if self._held is None else self._held.tensors)
+        self._whole = False  # until the outcome is known, the bucket's newest version is not
+        self._held.commit(diff.version, diff.changes)
+        try:
+            with TemporaryDirectory(prefix="publish-") as folder:
+                manifest = self._write(diff, self._held, Path(folder), trainer or {})
+        except OSError as error:
+            raise SyncError(f"version {diff.version} cannot be prepared on this machine's disk: {error}") from error
+        self._whole = True
         return manifest
 
     def recount(self) -> str:
         """Count the fingerprint of the newest version anew. Raises IntegrityError when memory no longer holds it."""
-        if self._held is None:
-            raise SyncError("nothing is published yet, so there is nothing to recount")
+        if self._held is None or not self._whole:
+            raise SyncError("no version is known to be whole in the bucket, so there is nothing to recount")
         return _recount(self._held)
 
     def close(self) -> None:
         """Give the run free, after a last recount."""
-        if not self._closed and self._held is not None:
+        closed, self._closed = self._closed, True
+        if self._whole and not closed:
             self.recount()
-        self._closed = True
         self._held = None
 
     def _claim(self, model: str, base: Base) -> tuple[int, int]:
@@ -176,6 +192,7 @@ class Publisher:
             write_delta(path, label, diff.changes, total, self._encoding)
             if path.stat().st_size < sum(spec.numel * itemsize(spec.dtype) for spec in snapshot.specs.values()):
                 return path, "delta"
+        if diff.changes:
             _recount(snapshot)
         write_anchor(path, Label(self.run_id, diff.version, stated), snapshot.tensors)
         return path, "anchor"
@@ -191,5 +208,7 @@ class Publisher:
 def _recount(snapshot: Snapshot) -> str:
     counted = fingerprint.to_text(fingerprint.fingerprint(snapshot.tensors))
     if counted != (kept := fingerprint.to_text(snapshot.fingerprint)):
-        raise IntegrityError(f"version {snapshot.version} recounts to {counted}, but {kept} was kept: memory is damaged")
+        raise IntegrityError(
+            f"version {snapshot.version} recounts to {counted}, but {kept} was kept: memory is damaged"
+        )
     return counted

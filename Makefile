@@ -1,0 +1,34 @@
+# The recipes people type are the ones CI runs. `make` alone lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-seeds test test-fast quality bench
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## .venv with everything pinned; quick when nothing changed
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 to 3.14." >&2; exit 1; }
+	@$(PYTHON) .ci/setup.py
+
+demo: setup ## the whole loop on this machine, e.g. DEMO_ARGS="--steps 20 --seed 3"
+	@$(BIN)/python -m trainer_box.local $(DEMO_ARGS)
+
+demo-seeds: setup ## five seeds and the frozen control, by hand
+	@$(BIN)/python -m trainer_box.seeds $(DEMO_ARGS)
+
+test: setup ## the whole suite
+	@$(BIN)/python -m pytest
+
+test-fast: setup ## the suite without real servers and training
+	@$(BIN)/python -m pytest -m "not slow"
+
+quality: setup ## lint, format, types, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup ## benchmarks, each against its peers in the same run
+	@$(BIN)/python -m tests.bench

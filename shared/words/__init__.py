@@ -1,0 +1,1 @@
+"""The word lists as data, and the script that builds them."""

@@ -1,0 +1,137 @@
+"""One session: what is refused, that nothing but a reset starts a game, and when the secret may be seen."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared.wordle import PROMPT, load_words, secret_for
+from space_env.environment import WordleEnvironment
+from space_env.models import WordleAction, WordleObservation
+
+SECRET = secret_for(7, load_words("tiny"))
+OTHERS = [word for word in load_words("tiny").answers if word != SECRET][:6]
+
+
+def started() -> WordleEnvironment:
+    environment = WordleEnvironment()
+    environment.reset(seed=7, words="tiny")
+    return environment
+
+
+def step(environment: WordleEnvironment, word: str) -> WordleObservation:
+    return environment.step(WordleAction(word=word))
+
+
+def test_a_reset_gives_the_task_and_six_tries() -> None:
+    observation = WordleEnvironment().reset(seed=7, words="tiny")
+    assert (observation.text, observation.tries_left, observation.turn) == (PROMPT, 6, 0)
+    assert (observation.done, observation.reward, observation.error) == (False, None, "")
+
+
+def test_only_the_last_try_is_paid_and_the_score_is_there_before() -> None:
+    environment = started()
+    first, last = step(environment, OTHERS[0]), step(environment, SECRET)
+    assert (first.done, first.reward) == (False, None)
+    assert first.score == pytest.approx(sum(first.parts.values()))
+    assert (last.done, last.won, last.reward, last.score) == (True, True, 0.95, 0.95)
+    assert last.parts == {"solved": 1, "turns": -0.05, "letters": 0, "invalid": 0, "unplayed": 0}
+
+
+def test_an_invalid_guess_says_why_beside_the_text() -> None:
+    observation = step(started(), "zzzzz")
+    assert (observation.valid, observation.text) == (False, "invalid word 5 left")
+    assert observation.reason == "not in the word list"
+
+
+def test_a_step_before_a_reset_is_refused_and_starts_no_game() -> None:
+    environment = WordleEnvironment()
+    for _ in range(2):
+        refused = step(environment, "above")
+        assert refused.error.startswith("no game on this connection: reset first")
+        assert (refused.done, refused.reward, refused.score) == (True, None, None)
+    assert environment.state.step_count == 0
+
+
+def test_a_step_after_the_end_is_refused_and_pays_nothing() -> None:
+    environment = started()
+    step(environment, SECRET)
+    refused = step(environment, OTHERS[0])
+    assert refused.error == "the game is over; reset to play another"
+    assert (refused.done, refused.reward) == (True, None)
+    assert environment.state.step_count == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"words": "huge"}, "no word list named 'huge'; choose one of tiny, full"),
+        ({"words": ["tiny"]}, "no word list named ['tiny']; choose"),
+        ({"seed": "7"}, "seed must be an integer, not '7'"),
+        ({"seed": 7.5}, "seed must be an integer, not 7.5"),
+    ],
+)
+def test_a_reset_that_is_refused_leaves_no_game_to_go_on_with(arguments: dict[str, Any], message: str) -> None:
+    environment = started()
+    refused = environment.reset(**arguments)
+    assert refused.done and refused.reward is None
+    assert refused.error.startswith(message)
+    assert step(environment, SECRET).error
+
+
+def test_a_reset_in_the_middle_starts_over() -> None:
+    environment = started()
+    step(environment, OTHERS[0])
+    assert environment.reset(seed=7, words="tiny").turn == 0
+    assert step(environment, OTHERS[0]).valid
+
+
+def test_other_sessions_do_not_change_a_seeds_secret() -> None:
+    first, second = WordleEnvironment(), WordleEnvironment()
+    first.reset(seed=7, words="tiny")
+    second.reset(seed=8, words="tiny")
+    second.reset(words="tiny")
+    assert step(first, SECRET).won
+
+
+def test_without_a_seed_the_secret_is_drawn_anew() -> None:
+    secrets = set()
+    for _ in range(20):
+        environment = WordleEnvironment()
+        environment.reset()
+        for word in OTHERS:
+            step(environment, word)
+        secrets.add(environment.state.secret)
+    assert len(secrets) > 10
+
+
+def test_the_state_shows_secret_and_seed_only_after_the_end() -> None:
+    environment = started()
+    for word in OTHERS[:5]:
+        step(environment, word)
+        assert (environment.state.secret, environment.state.seed, environment.state.over) == (None, None, False)
+    step(environment, OTHERS[5])
+    state = environment.state
+    assert (state.secret, state.seed, state.over, state.won) == (SECRET, 7, True, False)
+    assert (state.step_count, len(state.board), state.words) == (6, 6, "tiny")
+
+
+def test_a_session_without_a_game_has_an_empty_state() -> None:
+    assert WordleEnvironment().state.model_dump(exclude_defaults=True) == {}
+
+
+def test_the_given_episode_id_is_kept_and_a_missing_one_made_up() -> None:
+    environment = WordleEnvironment()
+    environment.reset(seed=1, episode_id="mine")
+    assert environment.state.episode_id == "mine"
+    environment.reset(seed=1)
+    assert environment.state.episode_id not in (None, "mine")
+
+
+def test_the_async_calls_are_the_same_game() -> None:
+    async def play() -> WordleObservation:
+        environment = WordleEnvironment()
+        await environment.reset_async(seed=7, words="tiny")
+        return await environment.step_async(WordleAction(word=SECRET))
+
+    assert asyncio.run(play()).won

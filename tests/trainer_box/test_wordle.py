@@ -1,0 +1,270 @@
+"""The rollouts' environment class against the real server: what TRL sees of it, and what lost connections do."""
+
+import asyncio
+import functools
+import inspect
+import pickle
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import stamina
+from transformers.utils import get_json_schema
+
+from shared.wordle import PROMPT, load_words, secret_for
+from tests.space_env.server import running
+from trainer_box.wordle import GAME_OVER, Wordle, dataset
+
+TINY = load_words("tiny")
+SECRET = secret_for(7, TINY)
+OTHERS = [word for word in TINY.answers if word != SECRET]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running() as address:
+        yield address
+
+
+@pytest.fixture
+def few_attempts() -> Iterator[None]:
+    """Ten attempts without a wait between them, in place of a minute of them."""
+    with stamina.set_testing(True, attempts=10):
+        yield
+
+
+@asynccontextmanager
+async def game(url: str, seed: int = 7, words: str = "tiny") -> AsyncIterator[Wordle]:
+    wordle = Wordle(url, words)
+    wordle.reset(seed=seed)
+    yield wordle
+    if wordle._client is not None:
+        await wordle._client.close()
+
+
+def test_trl_sees_one_tool_and_its_schema() -> None:
+    public = [name for name, _ in inspect.getmembers(Wordle, inspect.isfunction) if not name.startswith("_")]
+    assert public == ["get_reward", "guess", "reset"]
+    assert inspect.iscoroutinefunction(Wordle.guess) and not inspect.iscoroutinefunction(Wordle.reset)
+    function = get_json_schema(Wordle("http://unused").guess)["function"]
+    assert (function["name"], function["description"]) == ("guess", "Guess a word.")
+    assert function["parameters"] == {
+        "type": "object",
+        "properties": {"word": {"type": "string", "description": "A 5-letter English word."}},
+        "required": ["word"],
+    }
+
+
+def test_a_factory_can_be_sent_to_another_process_and_needs_no_server() -> None:
+    factory = pickle.loads(pickle.dumps(functools.partial(Wordle, "http://127.0.0.1:1")))
+    assert factory().reset(prompt=[{"role": "user", "content": PROMPT}], seed=3) is None
+
+
+def test_a_game_is_played_and_paid(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            assert (await wordle.guess(OTHERS[0])).endswith(" 5 left")
+            assert await wordle.guess("zzzzz") == "invalid word 4 left"
+            assert (await wordle.guess(SECRET.upper())).endswith(" won")
+            assert await wordle.get_reward() == pytest.approx(0.8)
+
+    asyncio.run(play())
+
+
+def test_guesses_after_the_end_change_nothing(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            await wordle.guess(SECRET)
+            assert [await wordle.guess(word) for word in (OTHERS[0], SECRET)] == [GAME_OVER, GAME_OVER]
+            assert await wordle.get_reward() == 1.0
+
+    asyncio.run(play())
+
+
+def test_games_that_are_left_early_pay_as_they_stand(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            assert await wordle.get_reward() == pytest.approx(-0.6)
+            wordle.reset(seed=7)
+            await wordle.guess("zzzzz")
+            assert await wordle.get_reward() == pytest.approx(-0.6)
+
+    asyncio.run(play())
+
+
+def test_an_instance_is_used_for_game_after_game_over_one_connection(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            await wordle.guess(OTHERS[0])
+            assert wordle._client is not None
+            connection = wordle._client._ws
+            wordle.reset(seed=8)
+            assert (await wordle.guess(secret_for(8, TINY))).endswith(" won")
+            assert wordle._client._ws is connection
+
+    asyncio.run(play())
+
+
+def test_a_row_may_choose_the_word_list(url: str) -> None:
+    async def play() -> None:
+        full = secret_for(7, load_words("full"))
+        async with game(url) as wordle:
+            wordle.reset(seed=7, words="full")
+            assert (await wordle.guess(full)).endswith(" won")
+            wordle.reset(seed=7)
+            assert (await wordle.guess(SECRET)).endswith(" won")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("word", ["\ud800bove", "x" * 100_000, 5, None, ["above"]])
+def test_whatever_a_model_sends_is_a_guess_and_uses_up_a_try(url: str, word: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            assert await wordle.guess(word) == "invalid word 5 left"
+
+    asyncio.run(play())
+
+
+def test_a_dropped_connection_is_replaced_and_the_game_played_again(url: str, few_attempts: None) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            await wordle.guess(OTHERS[0])
+            await wordle.guess("zzzzz")
+            assert wordle._client is not None and wordle._client._ws is not None
+            await wordle._client._ws.close()
+            assert (await wordle.guess(OTHERS[1])).endswith(" 3 left")
+            assert (await wordle.guess(SECRET)).endswith(" won")
+            assert await wordle.get_reward() == pytest.approx(0.75)
+
+    asyncio.run(play())
+
+
+def test_a_restarted_server_gets_the_game_back(free_port: Callable[[], int], few_attempts: None) -> None:
+    async def go_on(wordle: Wordle) -> None:
+        assert await wordle.guess(OTHERS[0]) == "invalid word 4 left"
+        assert wordle._client is not None
+        await wordle._client.close()
+
+    port = free_port()
+    with asyncio.Runner() as runner:
+        with running(port=port) as url:
+            wordle = Wordle(url)
+            wordle.reset(seed=7)
+            assert runner.run(wordle.guess(OTHERS[0])).endswith(" 5 left")
+        with running(port=port):
+            runner.run(go_on(wordle))
+
+
+def test_a_full_server_is_tried_again_until_a_place_is_free() -> None:
+    async def play(url: str) -> None:
+        async with game(url) as first:
+            await first.guess(OTHERS[0])
+            async with game(url) as second:
+                waiting = asyncio.create_task(second.guess(SECRET))
+                await asyncio.sleep(0.2)
+                assert not waiting.done() and first._client is not None
+                await first._client.close()
+                assert (await waiting).endswith(" won")
+
+    with running(max_sessions=1) as url:
+        asyncio.run(play(url))
+
+
+def test_a_game_whose_server_stays_away_is_lost_and_has_no_reward(few_attempts: None) -> None:
+    async def play(url: str) -> None:
+        wordle = Wordle(url)
+        wordle.reset(seed=7)
+        with pytest.raises(ConnectionError, match="Failed to connect"):
+            await wordle.guess("above")
+        with pytest.raises(ConnectionError, match="this game is lost"):
+            await wordle.guess("above")
+        assert await wordle.get_reward() is None
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        asyncio.run(play(f"http://127.0.0.1:{unused.getsockname()[1]}"))
+
+
+def test_a_game_without_a_guess_whose_server_is_away_has_no_reward(few_attempts: None) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        assert asyncio.run(Wordle(f"http://127.0.0.1:{unused.getsockname()[1]}").get_reward()) is None
+
+
+def test_the_next_game_after_a_lost_one_is_played(free_port: Callable[[], int], few_attempts: None) -> None:
+    port = free_port()
+    wordle = Wordle(f"http://127.0.0.1:{port}")
+    wordle.reset(seed=7)
+
+    async def lose() -> None:
+        with pytest.raises(ConnectionError):
+            await wordle.guess("above")
+
+    async def win() -> None:
+        wordle.reset(seed=7)
+        assert (await wordle.guess(SECRET)).endswith(" won")
+        assert wordle._client is not None
+        await wordle._client.close()
+
+    asyncio.run(lose())
+    with running(port=port):
+        asyncio.run(win())
+
+
+def test_the_key_is_sent_and_a_wrong_one_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def right(url: str) -> None:
+        async with game(url) as wordle:
+            assert (await wordle.guess(SECRET)).endswith(" won")
+
+    async def wrong(url: str) -> None:
+        async with game(url) as wordle:
+            with pytest.raises(ConnectionError, match="403"):
+                await wordle.guess(SECRET)
+            with pytest.raises(RuntimeError, match="refuses to play: .*ENV_API_KEY must hold its key") as refused:
+                await wordle.get_reward()
+            assert "mistaken" not in str(refused.value)
+
+    with running(api_key="sesame") as url:
+        monkeypatch.setenv("ENV_API_KEY", "sesame")
+        asyncio.run(right(url))
+        monkeypatch.setenv("ENV_API_KEY", "mistaken")
+        asyncio.run(wrong(url))
+
+
+def test_an_unknown_word_list_stops_training(url: str) -> None:
+    async def play() -> None:
+        async with game(url, words="huge") as wordle:
+            with pytest.raises(RuntimeError, match="refuses to play: no word list named 'huge'"):
+                with pytest.raises(ValueError, match="no word list named 'huge'"):
+                    await wordle.guess(SECRET)
+                await wordle.get_reward()
+
+    asyncio.run(play())
+
+
+def test_32_games_at_once_on_one_loop_stay_apart(url: str) -> None:
+    async def play(seed: int) -> float | None:
+        async with game(url, seed) as wordle:
+            secret = secret_for(seed, TINY)
+            await wordle.guess(next(word for word in OTHERS if word != secret))
+            await wordle.guess(secret)
+            return await wordle.get_reward()
+
+    async def play_all() -> list[float | None]:
+        return await asyncio.gather(*(play(seed) for seed in range(32)))
+
+    assert asyncio.run(play_all()) == [0.95] * 32
+
+
+def test_dataset_rows_have_the_task_and_distinct_seeds_below_those_of_evaluation() -> None:
+    rows = dataset(500)
+    assert rows.column_names == ["prompt", "seed"]
+    assert rows[0]["prompt"] == [{"role": "user", "content": PROMPT}]
+    assert len(set(rows["seed"])) == 500
+    assert 0 <= min(rows["seed"]) and max(rows["seed"]) < 1_000_000
+
+
+def test_a_datasets_seeds_follow_from_its_own_seed() -> None:
+    assert list(dataset(20, 1)["seed"]) == list(dataset(20, 1)["seed"]) != list(dataset(20, 2)["seed"])

@@ -1,0 +1,121 @@
+"""The trainer script: GRPO on one machine against a remote vLLM Space and environment, weights through a bucket."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from transformers import HfArgumentParser
+from transformers.trainer_utils import get_last_checkpoint
+
+from shared.bucket import Bucket, open_bucket
+from shared.errors import SyncError
+from trainer_box import preflight, task
+from trainer_box.arguments import ScriptArguments
+from trainer_box.interrupt import Interrupt
+from trainer_box.publisher import Publisher
+from trainer_box.replica import Replica
+from trainer_box.sparsity import SparsityReport
+from trainer_box.step_log import StepLog
+from trainer_box.trl_adapter import CHECKPOINT_FILE, DeltaSyncTrainer, TrainingConfig
+from trainer_box.weight_sync import WeightSync
+
+SERVED_DTYPE = torch.bfloat16
+INTERRUPTED = 130
+
+
+def main() -> int:
+    script, training = HfArgumentParser((ScriptArguments, TrainingConfig)).parse_args_into_dataclasses()
+    try:
+        return train(script, training)
+    except SyncError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def train(script: ScriptArguments, training: TrainingConfig) -> int:
+    """Returns the exit code. Raises SyncError for whatever a user can mend."""
+    preflight.check_one_process()
+    bucket, replica = _connect(script, training)
+    folder = _prepare_folder(script, training)
+    checkpoint = _checkpoint(folder, script.run_id) if script.resume else None
+    with Publisher(bucket, script.run_id, model=script.model, serving_dtype=SERVED_DTYPE) as publisher:
+        weight_sync = WeightSync(bucket, publisher, replica, training.weight_sync_timeout, _print)
+        trainer = _build(script, training, weight_sync)
+        trainer.add_callback(StepLog(folder, weight_sync))
+        trainer.add_callback(SparsityReport(folder, SERVED_DTYPE))
+        with Interrupt() as interrupt:
+            trainer.add_callback(interrupt)
+            trainer.train(resume_from_checkpoint=checkpoint)
+    if interrupt.requested:
+        place = get_last_checkpoint(str(folder))
+        print(f"checkpoint saved in {place}; to go on, add: --resume --run-id {script.run_id}", flush=True)
+        return INTERRUPTED
+    return 0
+
+
+def _connect(script: ScriptArguments, training: TrainingConfig) -> tuple[Bucket, Replica]:
+    for name in ("model", "bucket"):
+        if not vars(script)[name]:
+            raise SyncError(f"no {name} is given; set --{name} or {name.upper()} in the environment")
+    bucket = open_bucket(script.bucket, token=os.environ.get("HF_TOKEN"))
+    if script.env_url:
+        preflight.check_environment(script.env_url)
+    replica = Replica(script.vllm_url)
+    preflight.check_replica(replica, script.model, training.vllm_server_timeout)
+    training.vllm_server_base_url = replica.url
+    return bucket, replica
+
+
+def _prepare_folder(script: ScriptArguments, training: TrainingConfig) -> Path:
+    folder = Path(training.output_dir or Path("runs", script.run_id))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SyncError(
+            f"output folder {folder} cannot be made: {error.strerror}; choose another --output-dir"
+        ) from error
+    training.output_dir = str(folder)
+    return folder
+
+
+def _checkpoint(folder: Path, run_id: str) -> str:
+    """The newest checkpoint in `folder`, which must be of this run."""
+    checkpoint: str | None = get_last_checkpoint(str(folder))
+    if checkpoint is None:
+        raise SyncError(f"there is no checkpoint in {folder} to resume from; check --run-id and --output-dir")
+    state = Path(checkpoint, CHECKPOINT_FILE)
+    if not state.is_file():
+        raise SyncError(f"{checkpoint} has no {CHECKPOINT_FILE}, so it was not saved by this trainer")
+    saved = json.loads(state.read_text())["run_id"]
+    if saved != run_id:
+        raise SyncError(f"{checkpoint} belongs to run {saved!r}, not to {run_id!r}; resume with --run-id {saved}")
+    return checkpoint
+
+
+def _build(script: ScriptArguments, training: TrainingConfig, weight_sync: WeightSync) -> DeltaSyncTrainer:
+    environment = task.environment_factory(script.environment, script.env_url) if script.environment else None
+    try:
+        return DeltaSyncTrainer(
+            policy_sync=weight_sync,
+            model=script.model,
+            args=training,
+            reward_funcs=[task.reward_function(script.reward)] if script.reward else None,
+            train_dataset=task.dataset(script.dataset),
+            environment_factory=environment,
+        )
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise SyncError(f"model {script.model!r} cannot be loaded: {reason}") from error
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

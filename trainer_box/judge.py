@@ -1,0 +1,85 @@
+"""The outcome of a local run, judged from outside the trainer: how well the served policy plays, and whether it is the
+one in the bucket.
+"""
+
+import asyncio
+import functools
+import json
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from shared import layout
+from shared.bucket import open_bucket
+from shared.errors import IntegrityError
+from shared.follower import Follower
+from shared.reader import RunReader
+from shared.types import Json, Manifest
+from trainer_box.agreement import compare, sample
+from trainer_box.conversation import render
+from trainer_box.evaluate import EVALUATION_SEEDS, Score, evaluate, served_policy
+from trainer_box.replica import Replica
+from trainer_box.wordle import Wordle
+
+_PROMPTS = 48
+_TOKENS = 16
+
+
+class Judge:
+    def __init__(self, vllm_url: str, env_url: str, model: str, bucket: str, run_id: str) -> None:
+        self._vllm_url = vllm_url
+        self._env_url = env_url
+        self._model = model
+        self._tokenizer = AutoTokenizer.from_pretrained(model)
+        self._bucket = open_bucket(bucket)
+        self._run_id = run_id
+
+    def play(self) -> Score:
+        """Greedy games on the evaluation seeds."""
+        return asyncio.run(self._play())
+
+    async def _play(self) -> Score:
+        async with served_policy(self._vllm_url, self._model, max_tokens=_TOKENS) as generate:
+            factory = functools.partial(Wordle, self._env_url)
+            return await evaluate(generate, self._tokenizer, factory, EVALUATION_SEEDS)
+
+    def compare(self, temperature: float) -> Json:
+        """Rebuild the newest version from the bucket alone, and compare what is served with it.
+
+        Raises IntegrityError when the Space serves another version, or one with another fingerprint.
+        """
+        weights: dict[str, torch.Tensor] = {}
+        newest = Follower(self._bucket, self._run_id).catch_up(weights)
+        status = Replica(self._vllm_url).status()
+        if (status["version"], status["fingerprint"]) != (newest.version, newest.fingerprint):
+            raise IntegrityError(
+                f"vLLM serves version {status['version']} ({status['fingerprint']}), "
+                f"the bucket's newest is {newest.version} ({newest.fingerprint})"
+            )
+        model = AutoModelForCausalLM.from_pretrained(self._model, dtype=torch.float32)
+        model.load_state_dict(weights, strict=False)
+        model.tie_weights()
+        completions = sample(self._vllm_url, self._model, self._prompts(newest), temperature, _TOKENS)
+        versions = [manifest.version for manifest in RunReader(self._bucket, self._run_id).manifests()]
+        return {
+            "verified": True,
+            "versions": len(versions),
+            "model_bytes": sum(tensor.numel() * tensor.element_size() for tensor in weights.values()),
+            "agreement": vars(compare(model, completions, temperature)),
+        }
+
+    def _prompts(self, newest: Manifest) -> list[list[int]]:
+        """Conversations of recent rollouts, cut where the policy speaks next."""
+        prompts = []
+        for version in range(newest.version, -1, -1):
+            path = layout.rollouts(self._run_id, version)
+            if path not in self._bucket.files(path.rsplit("/", 1)[0]):
+                continue
+            for line in self._bucket.read(path).decode().splitlines():
+                messages = json.loads(line)["messages"]
+                turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+                tools = [Wordle(self._env_url).guess]
+                prompts += [render(self._tokenizer, messages[:turn], tools) for turn in turns]
+            if len(prompts) >= _PROMPTS:
+                break
+        return prompts[:_PROMPTS]

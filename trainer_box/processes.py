@@ -1,0 +1,141 @@
+"""Units as child processes: started with their output in a log file, waited for, and stopped for certain.
+
+Knows commands and health URLs; what a unit does is not its business.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from shared.errors import SyncError
+
+LOOPBACK = "127.0.0.1"
+_STOP_S = 20.0
+_TAIL_LINES = 15
+
+
+class Unit:
+    """One process in a process group of its own, so that its children end with it."""
+
+    def __init__(
+        self, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        self._log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def wait_until_healthy(self, url: str, deadline_s: float, progress: Callable[[str], None]) -> None:
+        """Return when `url` answers 200. Raises SyncError when the process ends or after `deadline_s` seconds."""
+        started = time.monotonic()
+        while not _is_healthy(url):
+            waited = time.monotonic() - started
+            if self.exit_code is not None:
+                raise SyncError(self.obituary())
+            if waited > deadline_s:
+                raise SyncError(f"{self.name} is not ready after {deadline_s:.0f} s\n{self.tail()}")
+            progress(f"{self.name}: starting, {waited:.0f} s")
+            time.sleep(0.5)
+
+    def obituary(self) -> str:
+        """What there is to say of a process that ended when it should not: its code and its last lines."""
+        return f"{self.name} ended with exit code {self.exit_code}; its last lines, from {self._log}:\n{self.tail()}"
+
+    def tail(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        return "\n".join(f"    {line}" for line in lines)
+
+    @property
+    def log(self) -> Path:
+        return self._log
+
+    def stop(self) -> None:
+        """End the process and all its children: asked first, then killed."""
+        if self.exit_code is None:
+            self._signal_group(signal.SIGTERM)
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                pass  # killed below
+        self._signal_group(signal.SIGKILL)
+        self._process.wait(_STOP_S)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass  # all of the group have ended
+
+
+class Units:
+    """The units of one loop, by name; leaving the context stops them all, the last started first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._units: dict[str, Unit] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM)]
+        for unit in reversed(self._units.values()):
+            unit.stop()
+        for number, handler in ignored:
+            signal.signal(number, handler)
+
+    def __getitem__(self, name: str) -> Unit:
+        return self._units[name]
+
+    def start(self, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Unit:
+        self._units[name] = Unit(name, module, arguments, environment, self._folder / f"{name}.log")
+        return self._units[name]
+
+    def dead(self, *, but: Unit) -> Unit | None:
+        """A unit that has ended, `but` excepted."""
+        return next((unit for unit in self._units.values() if unit is not but and unit.exit_code is not None), None)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(port: int, option: str) -> None:
+    """Raises SyncError when another program listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            raise SyncError(f"port {port} cannot be used ({error.strerror}); choose another with {option}") from error
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False

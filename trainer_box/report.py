@@ -1,0 +1,132 @@
+"""What a local run amounts to: from its step records to numbers, a verdict, a table and `report.json`."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, variance
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from shared.types import Json
+from trainer_box import sparsity
+
+WINDOW = 10
+LEAST_STEPS = 40
+FILE = "report.json"
+_COLUMNS = ("step", "reward", "solve rate", "version", "kind", "payload", "changed", "pause", "staleness", "ratio")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Mean reward of the first and the last ten steps, and the standard error of their difference."""
+
+    first: float
+    last: float
+    standard_error: float
+
+    @property
+    def learned(self) -> bool:
+        return self.last - self.first > 2 * self.standard_error
+
+
+def learning(steps: Sequence[Json]) -> Learning | None:
+    """None for a run that is too short to tell."""
+    rewards = [step["reward"] for step in steps if step["reward"] is not None]
+    if len(rewards) < LEAST_STEPS:
+        return None
+    first, last = rewards[:WINDOW], rewards[-WINDOW:]
+    return Learning(fmean(first), fmean(last), math.sqrt((variance(first) + variance(last)) / WINDOW))
+
+
+def summarise(steps: Sequence[Json], facts: Mapping[str, Any], folder: Path) -> Json:
+    """The report, written to `folder` too: per run what the README shows and what the caller knows, per step as is."""
+    outcome = learning(steps)
+    next_step = folder / sparsity.FILE
+    summary = {
+        "learned": outcome.learned if outcome else None,
+        "reward": vars(outcome) if outcome else None,
+        **facts,
+        "mean_payload_bytes": _mean(steps, "payload_bytes"),
+        "mean_sparsity": _mean(steps, "sparsity"),
+        "mean_pause_ms": _mean(steps, "pause_ms"),
+        "mean_importance_ratio": _mean(steps, "importance_ratio"),
+        "next_step_sparsity": json.loads(next_step.read_text()) if next_step.is_file() else None,
+        "steps": list(steps),
+    }
+    (folder / FILE).write_text(json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def succeeded(summary: Json) -> bool:
+    """Every version verified, and the loop learned if the run was long enough to tell."""
+    return bool(summary["verified"]) and summary["learned"] is not False
+
+
+def table(steps: Sequence[Json], title: str) -> Table:
+    """One row per step."""
+    out = Table(title=title, title_justify="left")
+    for column in _COLUMNS:
+        out.add_column(column, justify="right")
+    for step in steps:
+        out.add_row(*_row(step))
+    return out
+
+
+def show(console: Console, summary: Json, folder: Path) -> None:
+    """Print the whole table and the figures of the run."""
+    console.print(table(summary["steps"], summary["run_id"]))
+    console.print("\n".join(_sentences(summary)), highlight=False)
+    console.print(f"report: {folder / FILE}", highlight=False, soft_wrap=True)
+
+
+def _row(step: Json) -> list[str]:
+    return [
+        str(step["step"]),
+        _number(step["reward"], "+.3f"),
+        _number(step["solve_rate"], ".2f"),
+        str(step["version"]),
+        step["kind"],
+        f"{step['payload_bytes'] / 1e3:.0f} kB",
+        f"{step['changed'] / step['total']:.1%}",
+        f"{step['pause_ms']:.0f} ms",
+        _number(step["staleness"], ".1f"),
+        _number(step["importance_ratio"], ".3f"),
+    ]
+
+
+def _sentences(summary: Json) -> list[str]:
+    rates, agreement, reward = summary["greedy_solve_rate"], summary["agreement"], summary["reward"]
+    lines = []
+    if reward:
+        lines.append(
+            f"{'learned' if summary['learned'] else 'did not learn'}: reward {reward['first']:+.3f} in the first "
+            f"{WINDOW} steps, {reward['last']:+.3f} in the last, standard error {reward['standard_error']:.3f}"
+        )
+    lines += [
+        f"{summary['versions']} versions published, every one verified; mean payload "
+        f"{summary['mean_payload_bytes'] / 1e3:.0f} kB of a {summary['model_bytes'] / 1e3:.0f} kB model",
+        f"greedy solve rate on the same seeds: {rates['before']:.2f} before, {rates['after']:.2f} after training",
+        f"served and trained policy: mean importance ratio {agreement['importance_ratio']:.4f}, largest "
+        f"log-probability difference {agreement['max_logprob_difference']:.4f} over {agreement['tokens']} tokens",
+    ]
+    if found := summary["next_step_sparsity"]:
+        rl_size = found["rl_size"]
+        lines.append(
+            f"sparsity {summary['mean_sparsity']:.3f} at this learning rate; one more step at an RL-size relative "
+            f"learning rate of {rl_size['learning_rate']:.1e} would have {rl_size['sparsity']:.3f}"
+        )
+    lines.append("seconds: " + ", ".join(f"{phase} {spent:.0f}" for phase, spent in summary["seconds"].items()))
+    return lines
+
+
+def _mean(steps: Sequence[Json], key: str) -> float | None:
+    values = [step[key] for step in steps if step[key] is not None]
+    return fmean(values) if values else None
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

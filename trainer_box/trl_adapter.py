@@ -1,0 +1,203 @@
+"""The one module that touches TRL's internals (1.16): AsyncGRPOTrainer with our sync, on any device, without vLLM.
+
+What it changes and why: attention without FlashAttention-3; the rollout child needs HTTP only, so TRL's checks for
+an installed vLLM are answered; rollout requests carry the Space's key and fail at once when it is refused; every
+parameter is synced, frozen ones too; rewards may have parts. Knows nothing of files, buckets and the Space.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import torch
+from transformers import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import import_utils
+
+from shared.errors import SyncError
+from shared.types import Json
+from trainer_box import attention
+from trainer_box.replica import auth_headers
+from trainer_box.reward import Reward
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+_is_vllm_available = import_utils.is_vllm_available
+import_utils.is_vllm_available = lambda *_, **__: False  # so that the import below does not import vLLM
+from trl.experimental.async_grpo import (  # noqa: E402
+    AsyncGRPOConfig,
+    AsyncGRPOTrainer,
+    async_grpo_trainer,
+    async_rollout_worker,
+    packing,
+)
+
+import_utils.is_vllm_available = _is_vllm_available
+_peak_flops = async_grpo_trainer.get_peak_flops_per_device
+
+CHECKPOINT_FILE = "sync.json"
+_KEPT_ROLLOUTS = 4
+_NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "sample/staleness_mean", "sample/staleness_max")
+_FINAL = (400, 401, 403, 404, 422)
+
+NamedTensors = Iterator[tuple[str, torch.Tensor]]
+
+
+@dataclass
+class TrainingConfig(AsyncGRPOConfig):
+    """TRL's arguments, with the defaults that this trainer needs."""
+
+    output_dir: str | None = field(default=None, metadata={"help": "Checkpoints and logs; by default runs/<run id>."})
+    max_tool_calling_iterations: int | None = field(default=6, metadata={"help": "Tool turns of an episode."})
+    report_to: list[str] | str = field(default_factory=list, metadata={"help": "Where TRL reports to, e.g. trackio."})
+
+    def __post_init__(self) -> None:
+        if not torch.cuda.is_available():
+            self.use_cpu, self.bf16, self.gradient_checkpointing = True, False, False
+        super().__post_init__()
+
+
+class PolicySync(Protocol):
+    """What the trainer asks for at every sync point."""
+
+    def __call__(self, named: NamedTensors, numbers: Json, rollouts: Sequence[Json]) -> int:
+        """Make the weights the served policy; returns its version."""
+
+    def checkpoint_state(self) -> Json:
+        """What a checkpoint has to carry to go on in the same run."""
+
+
+class DeltaSyncTrainer(AsyncGRPOTrainer):
+    """AsyncGRPOTrainer whose sync points go through a PolicySync; training waits for each."""
+
+    def __init__(self, *, policy_sync: PolicySync, **trainer_arguments: Any) -> None:
+        super().__init__(weight_transfer=_NoTransfer(), **trainer_arguments)
+        self._policy_sync = policy_sync
+        self._kept: deque[Json] = deque(maxlen=_KEPT_ROLLOUTS)
+        self.rollout_queue: Any = _Tap(self.rollout_worker.rollout_buffer, self._kept)
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+
+    def _sync_weight(self) -> None:
+        version = self._policy_sync(self._named_tensors(), self._step_numbers(), list(self._kept))
+        self.model_version = version
+        self.rollout_worker.update_model_version(version)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CHECKPOINT_FILE).write_text(json.dumps(self._policy_sync.checkpoint_state()))
+        super()._save_checkpoint(model, trial)
+
+    def _named_tensors(self) -> NamedTensors:
+        for name, parameter in self.accelerator.unwrap_model(self.model).named_parameters():
+            yield name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", ""), parameter.detach()
+
+    def _step_numbers(self) -> Json:
+        """TRL's own metrics of the step that has just ended, before TRL logs and clears them."""
+        sink = self._metrics["train"]
+        keys = [key for key in sink if key in _NUMBERS or key.startswith(("rewards/", "environment/"))]
+        return {key: async_grpo_trainer._reduce_metric(key, sink[key]) for key in keys if sink[key]}
+
+
+class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
+    """Runs in TRL's rollout child: requests with our headers, rewards with parts, and no life of its own."""
+
+    def __init__(self, **loop_arguments: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        super().__init__(**loop_arguments)
+
+    async def _post(self, path: str, payload: Json, timeout: float, max_retries: int = 3) -> Json:
+        url, limit = f"{self.vllm_server_url}{path}", aiohttp.ClientTimeout(total=timeout)
+
+        async def post_once() -> Json:
+            async with self.session.post(url, json=payload, headers=auth_headers(), timeout=limit) as response:
+                if response.status in _FINAL:
+                    raise SyncError(f"{url} answered HTTP {response.status}: {(await response.text())[:300]}")
+                response.raise_for_status()
+                answer: Json = await response.json()
+                return answer
+
+        answer: Json = await self._retry(post_once, label=f"POST {path}", max_attempts=max_retries)
+        return answer
+
+    async def _score_group(self, group: Any) -> list[Any]:
+        samples = await super()._score_group(group)
+        rows = iter(samples)
+        for sequences, scored in zip(group.completions_sequences, group.env_rewards, strict=False):
+            reward = scored[1] if scored else None
+            parts = reward.parts if isinstance(reward, Reward) else {}
+            for _ in sequences:
+                next(rows).metrics.update({f"environment/{name}": value for name, value in parts.items()})
+        return list(samples)
+
+
+class RolloutWorker(async_rollout_worker.AsyncRolloutWorker):
+    """TRL's handle on the rollout child; a child that failed is told in one sentence."""
+
+    _loop_cls = RolloutLoop
+
+    def start(self) -> None:
+        try:
+            super().start()
+        except RuntimeError as error:
+            raise SyncError(f"the rollouts could not start: {error}") from error
+
+    def check_health(self, stale_after_s: float) -> None:
+        try:
+            super().check_health(stale_after_s)
+        except RuntimeError as error:
+            reason = str(error.__cause__ or error).splitlines()[0]
+            raise SyncError(f"the rollouts stopped: {reason}") from error
+
+
+class _Tap:
+    """TRL's sample queue; a few of the samples that pass are kept to be read by people."""
+
+    def __init__(self, samples: Any, kept: deque[Json]) -> None:
+        self._samples = samples
+        self._kept = kept
+
+    def get(self, timeout: float) -> Any:
+        sample = self._samples.get(timeout=timeout)
+        messages = [*sample.prompt, *sample.completion]
+        self._kept.append({"version": sample.model_version, "messages": messages, "numbers": sample.metrics})
+        return sample
+
+    def qsize(self) -> int:
+        return int(self._samples.qsize())
+
+
+class _NoTransfer:
+    """TRL's own transfer is not used: `_sync_weight` above replaces every call of it but the first and the last."""
+
+    def init_weight_transfer(self) -> None:
+        """Nothing to set up."""
+
+    def destroy(self) -> None:
+        """Nothing to release."""
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _peak_flops_where_known(accelerator: Any, dtype: str) -> float | None:
+    return _peak_flops(accelerator, dtype) if torch.cuda.is_available() else None
+
+
+packing._flash_attn = lambda: attention
+async_rollout_worker.is_vllm_available = lambda: True
+async_grpo_trainer.AsyncRolloutWorker = RolloutWorker
+async_grpo_trainer.get_peak_flops_per_device = _peak_flops_where_known

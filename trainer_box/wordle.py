@@ -1,0 +1,135 @@
+"""Wordle as TRL's rollouts see it: one tool, one reward, one seed per row. The game itself is played by the server;
+this file knows how to reach it, and how to get a game back after a lost connection: reset to the same seed, then play
+the same guesses again.
+"""
+
+import os
+import random
+from contextlib import suppress
+from typing import Any
+
+import stamina
+from datasets import Dataset
+from openenv.core.generic_client import GenericEnvClient
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from shared.wordle import PROMPT
+from trainer_box.reward import Reward
+
+TRAINING_SEEDS = range(1_000_000)
+"""Evaluation plays seeds from 1,000,000 on."""
+
+GAME_OVER = "game over"
+MESSAGE_SECONDS = 20.0
+RETRY_SECONDS = 60.0
+MAX_SENT_LETTERS = 32
+FAILURES = (OSError, ConnectionClosed, RuntimeError, ValueError)
+
+_retrying = stamina.AsyncRetryingCaller(attempts=None, timeout=RETRY_SECONDS, wait_max=5.0, wait_jitter=1.0)
+
+
+class CutOffError(ConnectionError):
+    """The server does not have this game any more."""
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed later. Not so for a wrong key, or a request the server understood."""
+    if isinstance(error.__cause__, InvalidStatus):
+        return error.__cause__.response.status_code not in (401, 403)
+    return isinstance(error, OSError | ConnectionClosed) or "CAPACITY_REACHED" in str(error)
+
+
+class Wordle:
+    """The environment class for AsyncGRPOTrainer, as `functools.partial(Wordle, "http://127.0.0.1:7860")`.
+
+    An instance plays one game after the other over one connection, which the first guess opens. It may move to another
+    event loop: the connection is then replaced and the game played again up to where it was.
+    """
+
+    def __init__(self, url: str, words: str = "tiny") -> None:
+        self._url = url
+        self._default_words = words
+        self._client: GenericEnvClient | None = None
+        self._begin(0, words)
+
+    def reset(self, seed: int = 0, words: str | None = None, **row: Any) -> None:
+        """Takes the game of a dataset row. No traffic yet: TRL awaits the resets of all rollouts one by one."""
+        self._begin(seed, words or self._default_words)
+
+    async def guess(self, word: str) -> str:
+        """Guess a word.
+
+        Args:
+            word: A 5-letter English word.
+        """
+        if self._failure is not None:
+            raise ConnectionError("this game is lost: the environment was out of reach")
+        if self._last.get("done"):
+            return GAME_OVER
+        self._guesses.append(str(word).encode("ascii", "replace").decode()[:MAX_SENT_LETTERS])
+        return str((await self._play())["text"])
+
+    async def get_reward(self) -> Reward | None:
+        """What the game pays as it stands, with `solved` and the sums it is made of as parts; None for a game whose
+        connection was lost for good, which TRL leaves out.
+
+        Raises RuntimeError when the server refuses to play at all, so that training stops instead of learning nothing.
+        """
+        if not self._last and self._failure is None:
+            with suppress(*FAILURES):  # kept in self._failure
+                await self._play()
+        if self._failure is None:
+            sums = {f"reward_{name}": float(value) for name, value in self._last["parts"].items()}
+            return Reward(self._last["score"], {"solved": float(self._last["won"]), **sums})
+        if may_pass(self._failure):
+            return None
+        raise RuntimeError(
+            f"the environment at {self._url} refuses to play: {self._failure}; ENV_API_KEY must hold its key, if any"
+        ) from self._failure
+
+    def _begin(self, seed: int, words: str) -> None:
+        self._seed = seed
+        self._words = words
+        self._guesses: list[str] = []
+        self._in_step = False
+        self._last: dict[str, Any] = {}
+        self._failure: Exception | None = None
+
+    async def _play(self) -> dict[str, Any]:
+        """Brings the server to where this game is, and returns the last observation."""
+        try:
+            self._last = await _retrying(may_pass, self._catch_up)
+        except FAILURES as error:
+            self._failure = error
+            raise
+        return self._last
+
+    async def _catch_up(self) -> dict[str, Any]:
+        client = self._connection()
+        # Until every answer is in, the server may have played a guess or not: the next attempt starts from the reset.
+        in_step, self._in_step = self._in_step, False
+        if in_step:
+            result = await client.step({"word": self._guesses[-1]})
+        else:
+            result = await client.reset(seed=self._seed, words=self._words)
+            if result.observation["error"]:
+                raise ValueError(result.observation["error"])
+            for word in self._guesses:
+                result = await client.step({"word": word})
+        if result.observation["error"]:
+            raise CutOffError(f"the environment lost the game of seed {self._seed}: {result.observation['error']}")
+        self._in_step = True
+        return {**result.observation, "done": result.done}
+
+    def _connection(self) -> GenericEnvClient:
+        if self._client is None:
+            key = os.environ.get("ENV_API_KEY")
+            headers = {"Authorization": f"Bearer {key}"} if key else None
+            self._client = GenericEnvClient(self._url, message_timeout_s=MESSAGE_SECONDS, headers=headers)
+        return self._client
+
+
+def dataset(rows: int = 4000, seed: int = 0) -> Dataset:
+    """Training rows of `prompt` and `seed`: all rollouts of a row's group play one secret. At most 1,000,000 rows."""
+    seeds = random.Random(seed).sample(TRAINING_SEEDS, rows)
+    return Dataset.from_list([{"prompt": [{"role": "user", "content": PROMPT}], "seed": s} for s in seeds])
