@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import HfArgumentParser
@@ -11,6 +12,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from shared.bucket import Bucket, open_bucket
 from shared.errors import SyncError
+from shared.types import Base, checked_run_id
 from trainer_box import preflight, task
 from trainer_box.arguments import ScriptArguments
 from trainer_box.interrupt import Interrupt
@@ -40,17 +42,17 @@ def main() -> int:
 def train(script: ScriptArguments, training: TrainingConfig) -> int:
     """Returns the exit code. Raises SyncError for whatever a user can mend."""
     preflight.check_one_process()
+    what = _task(script)
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
     checkpoint = _checkpoint(folder, script.run_id) if script.resume else None
-    with Publisher(bucket, script.run_id, model=script.model, serving_dtype=SERVED_DTYPE) as publisher:
+    trainer = _build(script, training, what)  # before the run: what cannot be trained leaves nothing in the bucket
+    with _publisher(bucket, script) as publisher, Interrupt() as interrupt:
         weight_sync = WeightSync(bucket, publisher, replica, training.weight_sync_timeout, _print)
-        trainer = _build(script, training, weight_sync)
-        trainer.add_callback(StepLog(folder, weight_sync))
-        trainer.add_callback(SparsityReport(folder, SERVED_DTYPE))
-        with Interrupt() as interrupt:
-            trainer.add_callback(interrupt)
-            trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.policy_sync = weight_sync
+        for callback in (StepLog(folder, weight_sync), SparsityReport(folder, SERVED_DTYPE), interrupt):
+            trainer.add_callback(callback)
+        trainer.train(resume_from_checkpoint=checkpoint)
     if interrupt.requested:
         place = get_last_checkpoint(str(folder))
         print(f"checkpoint saved in {place}; to go on, add: --resume --run-id {script.run_id}", flush=True)
@@ -58,10 +60,27 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
     return 0
 
 
-def _connect(script: ScriptArguments, training: TrainingConfig) -> tuple[Bucket, Replica]:
+def _publisher(bucket: Bucket, script: ScriptArguments) -> Publisher:
+    base = Base(repo=script.model)
+    return Publisher(bucket, script.run_id, model=script.model, base=base, serving_dtype=SERVED_DTYPE)
+
+
+def _task(script: ScriptArguments) -> dict[str, Any]:
+    """What is trained and on what, as the trainer takes it."""
     for name in ("model", "bucket"):
         if not vars(script)[name]:
             raise SyncError(f"no {name} is given; set --{name} or {name.upper()} in the environment")
+    checked_run_id(script.run_id)
+    environment = task.environment_factory(script.environment, script.env_url) if script.environment else None
+    return {
+        "model": script.model,
+        "environment_factory": environment,
+        "reward_funcs": [task.reward_function(script.reward)] if script.reward else None,
+        "train_dataset": task.dataset(script.dataset),
+    }
+
+
+def _connect(script: ScriptArguments, training: TrainingConfig) -> tuple[Bucket, Replica]:
     bucket = open_bucket(script.bucket, token=os.environ.get("HF_TOKEN"))
     if script.env_url:
         preflight.check_environment(script.env_url)
@@ -97,20 +116,11 @@ def _checkpoint(folder: Path, run_id: str) -> str:
     return checkpoint
 
 
-def _build(script: ScriptArguments, training: TrainingConfig, weight_sync: WeightSync) -> DeltaSyncTrainer:
-    environment = task.environment_factory(script.environment, script.env_url) if script.environment else None
+def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, Any]) -> DeltaSyncTrainer:
     try:
-        return DeltaSyncTrainer(
-            policy_sync=weight_sync,
-            model=script.model,
-            args=training,
-            reward_funcs=[task.reward_function(script.reward)] if script.reward else None,
-            train_dataset=task.dataset(script.dataset),
-            environment_factory=environment,
-        )
-    except OSError as error:
-        reason = str(error).splitlines()[0]
-        raise SyncError(f"model {script.model!r} cannot be loaded: {reason}") from error
+        return DeltaSyncTrainer(args=training, **what)
+    except (OSError, ValueError) as error:
+        raise SyncError(f"model {script.model!r} cannot be trained: {str(error).splitlines()[0]}") from error
 
 
 def _print(line: str) -> None:

@@ -46,7 +46,10 @@ def sample(
                 "return_token_ids": True,
                 "seed": seed,
             }
-            response = client.post("/v1/completions", json=request)
+            try:
+                response = client.post("/v1/completions", json=request)
+            except httpx.HTTPError as error:
+                raise SyncError(f"vLLM at {url} did not answer: {error!r}") from error
             if response.status_code != 200:
                 raise SyncError(f"vLLM at {url} answered HTTP {response.status_code}: {response.text[:300]}")
             choice = response.json()["choices"][0]

@@ -5,28 +5,27 @@ Knows the texts of the game and two ways to generate. Knows no training and no w
 
 import asyncio
 import inspect
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import httpx
+import stamina
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from shared.errors import SyncError
 from shared.wordle import GUESSES, PROMPT
 from trainer_box.conversation import Message, Tool, check_template, parse_answer, render, tool_result
+from trainer_box.replica import auth_headers
 
 EVALUATION_SEEDS = range(1_000_000, 1_000_200)
 AT_ONCE = 64
+_ATTEMPTS = 4
 
 Generate = Callable[[list[list[int]]], Coroutine[Any, Any, list[list[int]]]]
 """Prompts as token ids to the generated token ids, in the same order, end-of-turn token included."""
-
-
-class EvaluationError(RuntimeError):
-    """The policy could not be asked; there is no score."""
 
 
 class Environment(Protocol):
@@ -55,7 +54,7 @@ async def evaluate(
     seeds: Sequence[int],
 ) -> Score:
     """One game per seed, 64 at a time, in step. ValueError: no seeds, or a chat template other than Qwen3's.
-    EvaluationError: a game without a reward. What `generate` and the environment raise passes through."""
+    SyncError: a game without a reward. What `generate` and the environment raise passes through."""
     if not seeds:
         raise ValueError("no seeds to evaluate on; give at least one")
     check_template(tokenizer)
@@ -131,7 +130,7 @@ class _Game:
     async def finish(self) -> None:
         reward = await _run(self.environment.get_reward)
         if reward is None:
-            raise EvaluationError(f"the environment gave no reward for the game of seed {self.seed}; is it reachable?")
+            raise SyncError(f"the environment gave no reward for the game of seed {self.seed}; is it reachable?")
         self.reward = reward
 
 
@@ -155,14 +154,13 @@ def _score(games: list[_Game]) -> Score:
 async def served_policy(
     url: str, model: str, *, temperature: float = 0.0, max_tokens: int = 16, deadline_s: float = 120.0
 ) -> AsyncIterator[Generate]:
-    """Generates through a vLLM server's `/v1/completions`, with VLLM_API_KEY as bearer when it is set. 16 tokens hold
+    """Generates through a vLLM server's `/v1/completions`, asking again after a broken connection. 16 tokens hold
     a guess of the tiny policy; Qwen's own tokenizer needs about 40. The deadline covers one call for all prompts.
-    EvaluationError: no usable answer, in time."""
-    key = os.environ.get("VLLM_API_KEY")
+    SyncError: no usable answer, in time."""
     body = {"model": model, "temperature": temperature, "max_tokens": max_tokens, "return_token_ids": True}
     async with httpx.AsyncClient(
         base_url=url,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
+        headers=auth_headers(),
         limits=httpx.Limits(max_connections=AT_ONCE),
         timeout=None,
     ) as client:
@@ -172,7 +170,7 @@ async def served_policy(
                 async with asyncio.timeout(deadline_s):
                     return await asyncio.gather(*(_complete(client, {**body, "prompt": prompt}) for prompt in prompts))
             except TimeoutError:
-                raise EvaluationError(
+                raise SyncError(
                     f"{url} did not answer {len(prompts)} prompts in {deadline_s:g} s; is the server healthy?"
                 ) from None
 
@@ -180,12 +178,13 @@ async def served_policy(
 
 
 async def _complete(client: httpx.AsyncClient, body: dict[str, Any]) -> list[int]:
+    ask_again = stamina.AsyncRetryingCaller(attempts=_ATTEMPTS).on(httpx.TransportError)
     try:
-        response = await client.post("/v1/completions", json=body)
+        response = await ask_again(client.post, "/v1/completions", json=body)
     except httpx.TransportError as error:
-        raise EvaluationError(f"{client.base_url} is unreachable: {error!r}; is the server running?") from error
+        raise SyncError(f"{client.base_url} is unreachable: {error!r}; is the server running?") from error
     if response.status_code != 200:
-        raise EvaluationError(
+        raise SyncError(
             f"{client.base_url} refused a completion of model {body['model']!r} with {response.status_code}: "
             f"{response.text[:200]}"
         )

@@ -1,6 +1,8 @@
 """Ctrl-C: once ends training after the current step with a checkpoint, twice ends it at once."""
 
+import os
 import signal
+import sys
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -29,7 +31,8 @@ class Interrupt(TrainerCallback):
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        print("\nstopping after this step with a checkpoint; Ctrl-C again stops at once", flush=True)
+        notice = b"\nstopping after this step with a checkpoint; Ctrl-C again stops at once\n"
+        os.write(sys.stdout.fileno(), notice)  # a print may be under way, and cannot be entered twice
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

@@ -125,7 +125,9 @@ def free_port() -> int:
 
 
 def check_port(port: int, option: str) -> None:
-    """Raises SyncError when another program listens on the port."""
+    """Raises SyncError when there is no such port, or this process may not listen on it."""
+    if not 0 < port < 65536:
+        raise SyncError(f"{port} is not a port; choose one from 1 to 65535 with {option}")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -185,16 +185,19 @@ class Publisher:
 
     def _encode(self, diff: Diff, snapshot: Snapshot, path: Path) -> tuple[Path, Kind]:
         """A delta, unless there is nothing to base it on or an anchor is smaller."""
-        stated = fingerprint.to_text(snapshot.fingerprint)
+        stated, delta = fingerprint.to_text(snapshot.fingerprint), path.with_name("delta.safetensors")
         if diff.base is not None:
             label = Label(self.run_id, diff.version, stated, diff.base.version, diff.base.fingerprint)
             total = sum(tensor.numel() for tensor in snapshot.tensors.values())
-            write_delta(path, label, diff.changes, total, self._encoding)
-            if path.stat().st_size < sum(spec.numel * itemsize(spec.dtype) for spec in snapshot.specs.values()):
-                return path, "delta"
+            write_delta(delta, label, diff.changes, total, self._encoding)
+            plain = sum(spec.numel * itemsize(spec.dtype) for spec in snapshot.specs.values())
+            if not diff.changes or delta.stat().st_size < plain:
+                return delta, "delta"
         if diff.changes:
             _recount(snapshot)
         write_anchor(path, Label(self.run_id, diff.version, stated), snapshot.tensors)
+        if delta.exists() and delta.stat().st_size < path.stat().st_size:
+            return delta, "delta"
         return path, "anchor"
 
     def _announce(self, manifest: Manifest) -> None:

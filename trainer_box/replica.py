@@ -6,7 +6,6 @@ Knows nothing of weights; the rollouts' own requests are made by TRL, with the h
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
@@ -20,10 +19,11 @@ _POLL_S = 2.0
 def auth_headers() -> dict[str, str]:
     """The Space's key, and for a private Space the Hub token that its proxy asks for, from the environment."""
     headers = {}
-    if key := os.environ.get("VLLM_API_KEY"):
-        headers["Authorization"] = f"Bearer {key}"
-    if token := os.environ.get("HF_TOKEN"):
-        headers["X-HF-Authorization"] = f"Bearer {token}"
+    for header, name in (("Authorization", "VLLM_API_KEY"), ("X-HF-Authorization", "HF_TOKEN")):
+        if key := os.environ.get(name):
+            if not (key.isascii() and key.isprintable()):  # the HTTP client would repeat it in its error
+                raise SyncError(f"{name} holds a line break or another character that no key has; set it anew")
+            headers[header] = f"Bearer {key}"
     return headers
 
 
@@ -42,10 +42,15 @@ class Replica:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._client = httpx.Client(base_url=self.url, headers=auth_headers(), timeout=_CONNECT_S, trust_env=False)
+        if not self.url.startswith(("http://", "https://")):
+            raise SyncError(f"the address of vLLM should look like http://host:port, not {url!r}; set --vllm-url")
+        try:
+            self._client = httpx.Client(base_url=self.url, headers=auth_headers(), timeout=_CONNECT_S, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise SyncError(f"{url!r} is not an address: {error}; set --vllm-url") from error
 
     def wait_until_healthy(self, deadline_s: float) -> None:
-        """Return when `/health` answers 200. Raises SyncError after `deadline_s` seconds."""
+        """Return when `/health` answers 200. Raises SyncError after `deadline_s` seconds, or when it never will."""
         end = time.monotonic() + deadline_s
         while True:
             reason = self._unhealthy()
@@ -56,11 +61,10 @@ class Replica:
             time.sleep(_POLL_S)
 
     def status(self) -> Json:
-        status: Json = self._json(self._request("GET", "/weights/status"))
-        return status
+        return self._json(self._request("/weights/status"))
 
     def served_models(self) -> list[str]:
-        return [model["id"] for model in self._json(self._request("GET", "/v1/models"))["data"]]
+        return [model["id"] for model in self._json(self._request("/v1/models"))["data"]]
 
     def update(self, bucket: str, manifest: Manifest, deadline_s: float) -> Acknowledgement:
         """Announce a version and wait until it is live and verified, `deadline_s` seconds at most.
@@ -94,7 +98,7 @@ class Replica:
         except httpx.HTTPError as error:
             return _reason(error)
         if response.status_code == 200:
-            body = response.json()
+            body = self._json(response)
             return Acknowledgement(message["version"], body["stage_ms"], body["pause_ms"], body["apply_ms"])
         if response.status_code in (202, 502, 503, 504):
             return f"HTTP {response.status_code} {_detail(response)}"
@@ -108,11 +112,16 @@ class Replica:
             response = self._client.get("/health")
         except httpx.HTTPError as error:
             return _reason(error)
+        if response.status_code in (401, 403, 404):
+            raise SyncError(
+                f"vLLM at {self.url} answered HTTP {response.status_code} on /health; is this a vLLM Space, and if it "
+                "is a private one, is HF_TOKEN set?"
+            )
         return "" if response.status_code == 200 else f"HTTP {response.status_code}"
 
-    def _request(self, method: str, path: str) -> httpx.Response:
+    def _request(self, path: str) -> httpx.Response:
         try:
-            response = self._client.request(method, path)
+            response = self._client.get(path)
         except httpx.HTTPError as error:
             raise SyncError(f"vLLM at {self.url} cannot be reached: {_reason(error)}") from error
         if response.status_code in (401, 403):
@@ -125,11 +134,12 @@ class Replica:
             )
         return response
 
-    def _json(self, response: httpx.Response) -> Any:
+    def _json(self, response: httpx.Response) -> Json:
         try:
-            return response.json()
+            answer: Json = response.json()
         except ValueError as error:
             raise SyncError(f"{response.url.path} of vLLM at {self.url} did not answer with JSON") from error
+        return answer
 
 
 def _reason(error: httpx.HTTPError) -> str:
@@ -137,4 +147,4 @@ def _reason(error: httpx.HTTPError) -> str:
 
 
 def _detail(response: httpx.Response) -> str:
-    return response.text.strip()[:300]
+    return " ".join(response.text.split())[:300]

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -17,7 +18,7 @@ from trainer_box import sparsity
 WINDOW = 10
 LEAST_STEPS = 40
 FILE = "report.json"
-_COLUMNS = ("step", "reward", "solve rate", "version", "kind", "payload", "changed", "pause", "staleness", "ratio")
+_COLUMNS = ("step", "reward", "solved", "version", "kind", "kB", "sparsity", "pause ms", "staleness", "ratio")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Learning:
 
 def learning(steps: Sequence[Json]) -> Learning | None:
     """None for a run that is too short to tell."""
-    rewards = [step["reward"] for step in steps if step["reward"] is not None]
+    rewards = [step["reward"] for step in steps if step["reward"] is not None and math.isfinite(step["reward"])]
     if len(rewards) < LEAST_STEPS:
         return None
     first, last = rewards[:WINDOW], rewards[-WINDOW:]
@@ -57,7 +58,7 @@ def summarise(steps: Sequence[Json], facts: Mapping[str, Any], folder: Path) -> 
         "next_step_sparsity": json.loads(next_step.read_text()) if next_step.is_file() else None,
         "steps": list(steps),
     }
-    (folder / FILE).write_text(json.dumps(summary, indent=1) + "\n")
+    (folder / FILE).write_text(json.dumps(_finite(summary), indent=1, allow_nan=False) + "\n")
     return summary
 
 
@@ -68,7 +69,7 @@ def succeeded(summary: Json) -> bool:
 
 def table(steps: Sequence[Json], title: str) -> Table:
     """One row per step."""
-    out = Table(title=title, title_justify="left")
+    out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0))
     for column in _COLUMNS:
         out.add_column(column, justify="right")
     for step in steps:
@@ -90,9 +91,9 @@ def _row(step: Json) -> list[str]:
         _number(step["solve_rate"], ".2f"),
         str(step["version"]),
         step["kind"],
-        f"{step['payload_bytes'] / 1e3:.0f} kB",
-        f"{step['changed'] / step['total']:.1%}",
-        f"{step['pause_ms']:.0f} ms",
+        f"{step['payload_bytes'] / 1e3:.0f}",
+        f"{step['sparsity']:.3f}",
+        f"{step['pause_ms']:.0f}",
         _number(step["staleness"], ".1f"),
         _number(step["importance_ratio"], ".3f"),
     ]
@@ -126,6 +127,15 @@ def _sentences(summary: Json) -> list[str]:
 def _mean(steps: Sequence[Json], key: str) -> float | None:
     values = [step[key] for step in steps if step[key] is not None]
     return fmean(values) if values else None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: such a number is written as null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _number(value: float | None, form: str) -> str:

@@ -17,6 +17,7 @@ from trainer_box import report
 SEEDS = range(5)
 NEEDED = 4
 FROZEN = ("--learning-rate", "0")
+_REWARD = (("first", "+.3f"), ("last", "+.3f"), ("standard_error", ".3f"))
 
 
 def main() -> int:
@@ -25,9 +26,8 @@ def main() -> int:
     frozen = _run([*FROZEN, *sys.argv[1:]])
     console.print(_table(trained, frozen))
     learned = sum(bool(run["learned"]) for run in trained)
-    console.print(
-        f"{learned} of {len(trained)} seeds learned; the frozen control {'rose' if frozen['learned'] else 'did not rise'}"
-    )
+    control = "rose" if frozen["learned"] else "did not rise"
+    console.print(f"{learned} of {len(trained)} seeds learned; the frozen control {control}")
     return 0 if learned >= NEEDED and not frozen["learned"] else 1
 
 
@@ -60,12 +60,10 @@ def _table(trained: list[Json], frozen: Json) -> Table:
     ):
         table.add_column(column, justify="right")
     for name, run in [*((f"seed {seed}", run) for seed, run in zip(SEEDS, trained, strict=True)), ("frozen", frozen)]:
-        reward, rates = run["reward"], run["greedy_solve_rate"]
+        reward, rates = run["reward"] or {}, run["greedy_solve_rate"]  # a short run has no rewards to compare
         table.add_row(
             name,
-            f"{reward['first']:+.3f}",
-            f"{reward['last']:+.3f}",
-            f"{reward['standard_error']:.3f}",
+            *(format(reward[key], form) if reward else "-" for key, form in _REWARD),
             str(run["learned"]),
             f"{rates['before']:.3f}",
             f"{rates['after']:.3f}",

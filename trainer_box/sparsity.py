@@ -42,7 +42,10 @@ def weight_scale(optimizer: torch.optim.Optimizer) -> float:
 
 
 class SparsityReport(TrainerCallback):
-    """At the end of training, writes and prints the sparsity at the run's learning rate and at an RL-size step."""
+    """At the end of training, writes and prints the sparsity at the run's learning rate and at an RL-size step.
+
+    Silent for an optimizer that is not Adam's kind, and when no step was taken.
+    """
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         self._path = folder / FILE
@@ -56,6 +59,8 @@ class SparsityReport(TrainerCallback):
         optimizer: torch.optim.Optimizer,
         **_: Any,
     ) -> None:
+        if not any(True for _ in _updates(optimizer)):
+            return
         rates = {"run": args.learning_rate, "rl_size": RL_RELATIVE_STEP * weight_scale(optimizer)}
         found: Json = {
             name: {"learning_rate": rate, "sparsity": sparsity_at(optimizer, rate, self._dtype)}
@@ -75,10 +80,10 @@ def _updates(optimizer: torch.optim.Optimizer) -> Iterator[_Update]:
     """Each weight with the direction AdamW would take it, from its bias-corrected moments (arXiv:1711.05101)."""
     inner: torch.optim.Optimizer = vars(optimizer).get("optimizer", optimizer)  # accelerate wraps it
     for group in inner.param_groups:
-        beta1, beta2 = group["betas"]
         for weight in group["params"]:
-            moments = inner.state.get(weight)
-            if moments:
+            moments = inner.state.get(weight, {})
+            if "exp_avg_sq" in moments:
+                beta1, beta2 = group["betas"]
                 step = float(moments["step"])
                 mean = moments["exp_avg"] / (1 - beta1**step)
                 spread = (moments["exp_avg_sq"] / (1 - beta2**step)).sqrt() + group["eps"]

@@ -6,6 +6,7 @@ parameter is synced, frozen ones too; rewards may have parts. Knows nothing of f
 """
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -75,25 +76,26 @@ class PolicySync(Protocol):
 
 
 class DeltaSyncTrainer(AsyncGRPOTrainer):
-    """AsyncGRPOTrainer whose sync points go through a PolicySync; training waits for each."""
+    """AsyncGRPOTrainer whose sync points go through `policy_sync`, to be set before training, which waits for each."""
 
-    def __init__(self, *, policy_sync: PolicySync, **trainer_arguments: Any) -> None:
+    policy_sync: PolicySync
+
+    def __init__(self, **trainer_arguments: Any) -> None:
         super().__init__(weight_transfer=_NoTransfer(), **trainer_arguments)
-        self._policy_sync = policy_sync
         self._kept: deque[Json] = deque(maxlen=_KEPT_ROLLOUTS)
         self.rollout_queue: Any = _Tap(self.rollout_worker.rollout_buffer, self._kept)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
 
     def _sync_weight(self) -> None:
-        version = self._policy_sync(self._named_tensors(), self._step_numbers(), list(self._kept))
+        version = self.policy_sync(self._named_tensors(), self._step_numbers(), list(self._kept))
         self.model_version = version
         self.rollout_worker.update_model_version(version)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CHECKPOINT_FILE).write_text(json.dumps(self._policy_sync.checkpoint_state()))
+        (folder / CHECKPOINT_FILE).write_text(json.dumps(self.policy_sync.checkpoint_state()))
         super()._save_checkpoint(model, trial)
 
     def _named_tensors(self) -> NamedTensors:
@@ -104,14 +106,14 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
         """TRL's own metrics of the step that has just ended, before TRL logs and clears them."""
         sink = self._metrics["train"]
         keys = [key for key in sink if key in _NUMBERS or key.startswith(("rewards/", "environment/"))]
-        return {key: async_grpo_trainer._reduce_metric(key, sink[key]) for key in keys if sink[key]}
+        known = {key: [value for value in sink[key] if isinstance(value, tuple) or _is_known(value)] for key in keys}
+        return {key: async_grpo_trainer._reduce_metric(key, values) for key, values in known.items() if values}
 
 
 class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
     """Runs in TRL's rollout child: requests with our headers, rewards with parts, and no life of its own."""
 
     def __init__(self, **loop_arguments: Any) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
         threading.Thread(target=_end_with_parent, daemon=True).start()
         super().__init__(**loop_arguments)
 
@@ -146,10 +148,13 @@ class RolloutWorker(async_rollout_worker.AsyncRolloutWorker):
     _loop_cls = RolloutLoop
 
     def start(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the child inherits it: Ctrl-C is the trainer's
         try:
             super().start()
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise SyncError(f"the rollouts could not start: {error}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def check_health(self, stale_after_s: float) -> None:
         try:
@@ -157,6 +162,8 @@ class RolloutWorker(async_rollout_worker.AsyncRolloutWorker):
         except RuntimeError as error:
             reason = str(error.__cause__ or error).splitlines()[0]
             raise SyncError(f"the rollouts stopped: {reason}") from error
+        if self._process is not None and not self._process.is_alive():
+            raise SyncError(f"the rollouts stopped: their process ended with exit code {self._process.exitcode}")
 
 
 class _Tap:
@@ -169,7 +176,8 @@ class _Tap:
     def get(self, timeout: float) -> Any:
         sample = self._samples.get(timeout=timeout)
         messages = [*sample.prompt, *sample.completion]
-        self._kept.append({"version": sample.model_version, "messages": messages, "numbers": sample.metrics})
+        numbers = {name: value for name, value in sample.metrics.items() if _is_known(value)}
+        self._kept.append({"version": sample.model_version, "messages": messages, "numbers": numbers})
         return sample
 
     def qsize(self) -> int:
@@ -184,6 +192,10 @@ class _NoTransfer:
 
     def destroy(self) -> None:
         """Nothing to release."""
+
+
+def _is_known(value: float) -> bool:
+    return not math.isnan(value)  # a lost episode has no reward
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,118 @@
+"""The whole loop as people run it: real environment, real vLLM, real trainer, a folder as the bucket."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared.bucket import open_bucket
+from shared.reader import RunReader, newest_run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+DEADLINE_S = 300
+
+
+@contextmanager
+def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`make demo` in a folder of its own; afterwards nothing of it may be left running."""
+    project = Path(__file__).parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer_box.local", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(project)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "the demo did not get there in time"
+        time.sleep(0.2)
+
+
+def steps_in(folder: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in folder.glob("runs/*/steps.jsonl"))
+
+
+def test_a_short_demo_serves_what_it_trains_at_another_temperature(tmp_path: Path, free_port: Callable[[], int]) -> None:
+    with demo(tmp_path, "--steps", "4", "--temperature", "0.7", "--port", str(free_port())) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, output
+    (path,) = tmp_path.glob("runs/*/report.json")
+    report = json.loads(path.read_text())
+    assert report["verified"] is True
+    assert report["learned"] is None  # four steps are too few to tell
+    assert [step["version"] for step in report["steps"]] == [1, 2, 3, 4]
+    assert report["agreement"]["importance_ratio"] == pytest.approx(1, abs=0.02)
+    assert report["agreement"]["max_logprob_difference"] < 0.05
+    assert all(step["importance_ratio"] == pytest.approx(1, abs=0.02) for step in report["steps"])
+    assert 0 < report["mean_sparsity"] < report["next_step_sparsity"]["rl_size"]["sparsity"] <= 1
+    assert output.count("verified") >= 5, "one line per sync"
+    bucket = open_bucket(f"local:{path.parent / 'bucket'}")
+    run = newest_run(bucket)
+    manifests = list(RunReader(bucket, run.run_id).manifests())
+    assert [manifest.version for manifest in manifests] == [0, 1, 2, 3, 4]
+    assert all("reward" in manifest.trainer for manifest in manifests[1:])
+    for log in path.parent.glob("*.log"):
+        assert "api_key" not in log.read_text().lower()
+
+
+def test_a_demo_whose_vllm_is_killed_tells_its_last_words_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with demo(tmp_path, "--steps", "1000", "--no-ui") as process:
+        wait_for(lambda: steps_in(tmp_path) >= 1, process)
+        started = descendants(process)
+        (server,) = [child for child in started if "vllm.entrypoints.openai.api_server" in child.cmdline()]
+        server.kill()
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1, output
+    assert "error: vllm ended with exit code -9" in output
+    assert "Traceback" not in output.split("error: vllm ended")[0]
+    assert not psutil.wait_procs(started, timeout=10)[1]
+
+
+@pytest.mark.parametrize("moment", ["starting", "training"])
+def test_ctrl_c_ends_the_demo_and_all_it_started(tmp_path: Path, moment: str) -> None:
+    with demo(tmp_path, "--steps", "1000", "--no-ui") as process:
+        if moment == "training":
+            wait_for(lambda: steps_in(tmp_path) >= 1, process)
+        else:
+            wait_for(lambda: len(descendants(process)) >= 2, process)
+        started = descendants(process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, output
+    assert "interrupted" in output
+    assert "Traceback" not in output
+    assert not psutil.wait_procs(started, timeout=10)[1]
+
+
+def test_a_taken_monitor_port_is_one_sentence(tmp_path: Path, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)), demo(tmp_path, "--port", str(port)) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert f"port {port} cannot be used" in output
+    assert "Traceback" not in output
