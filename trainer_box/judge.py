@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from shared import layout
 from shared.bucket import open_bucket
-from shared.errors import IntegrityError
+from shared.errors import ChainError, IntegrityError
 from shared.follower import Follower
 from shared.reader import RunReader
 from shared.types import Json, Manifest
-from trainer_box.agreement import compare, sample
+from trainer_box.agreement import Agreement, compare, sample
 from trainer_box.conversation import render
 from trainer_box.evaluate import EVALUATION_SEEDS, Score, evaluate, served_policy
 from trainer_box.replica import Replica
@@ -46,27 +46,35 @@ class Judge:
     def compare(self, temperature: float) -> Json:
         """Rebuild the newest version from the bucket alone, and compare what is served with it.
 
-        Raises IntegrityError when the Space serves another version, or one with another fingerprint.
+        `verified` is False, with the reason as `problem`, when the bucket does not lead to what the Space serves.
         """
         weights: dict[str, torch.Tensor] = {}
-        newest = Follower(self._bucket, self._run_id).catch_up(weights)
+        try:
+            newest = Follower(self._bucket, self._run_id).catch_up(weights)
+            self._check_served(newest)
+        except (IntegrityError, ChainError) as error:
+            return {"verified": False, "problem": str(error)}
+        return {
+            "verified": True,
+            "versions": sum(1 for _ in RunReader(self._bucket, self._run_id).manifests()),
+            "model_bytes": sum(tensor.numel() * tensor.element_size() for tensor in weights.values()),
+            "agreement": vars(self._agreement(weights, newest, temperature)),
+        }
+
+    def _check_served(self, newest: Manifest) -> None:
         status = Replica(self._vllm_url).status()
         if (status["version"], status["fingerprint"]) != (newest.version, newest.fingerprint):
             raise IntegrityError(
                 f"vLLM serves version {status['version']} ({status['fingerprint']}), "
                 f"the bucket's newest is {newest.version} ({newest.fingerprint})"
             )
+
+    def _agreement(self, weights: dict[str, torch.Tensor], newest: Manifest, temperature: float) -> Agreement:
         model = AutoModelForCausalLM.from_pretrained(self._model, dtype=torch.float32)
-        model.load_state_dict(weights, strict=False)
+        model.load_state_dict(weights, strict=False)  # a tied head has no entry of its own
         model.tie_weights()
         completions = sample(self._vllm_url, self._model, self._prompts(newest), temperature, _TOKENS)
-        versions = [manifest.version for manifest in RunReader(self._bucket, self._run_id).manifests()]
-        return {
-            "verified": True,
-            "versions": len(versions),
-            "model_bytes": sum(tensor.numel() * tensor.element_size() for tensor in weights.values()),
-            "agreement": vars(compare(model, completions, temperature)),
-        }
+        return compare(model, completions, temperature)
 
     def _prompts(self, newest: Manifest) -> list[list[int]]:
         """Conversations of recent rollouts, cut where the policy speaks next."""

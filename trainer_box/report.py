@@ -100,9 +100,10 @@ def _row(step: Json) -> list[str]:
 
 
 def _sentences(summary: Json) -> list[str]:
-    rates, agreement, reward = summary["greedy_solve_rate"], summary["agreement"], summary["reward"]
-    lines = []
-    if reward:
+    if not summary["verified"]:
+        return [f"not verified: {summary['problem']}"]
+    rates, agreement, lines = summary["greedy_solve_rate"], summary["agreement"], []
+    if reward := summary["reward"]:
         lines.append(
             f"{'learned' if summary['learned'] else 'did not learn'}: reward {reward['first']:+.3f} in the first "
             f"{WINDOW} steps, {reward['last']:+.3f} in the last, standard error {reward['standard_error']:.3f}"

@@ -38,6 +38,7 @@ class Sync:
         return {
             "version": m.version,
             "kind": m.kind,
+            "verified": True,  # or there would be no acknowledgement
             "payload_bytes": m.nbytes,
             "changed": m.changed,
             "total": m.total,
