@@ -1,5 +1,9 @@
 """Bit patterns of tensors: dtypes by safetensors' names, and integer views that no float comparison can fool."""
 
+import math
+import reprlib
+from typing import Any
+
 import torch
 
 from shared.errors import SyncError
@@ -32,6 +36,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(name, dtype_name(tensor.dtype), tuple(tensor.shape))
+
+
+def parse_spec(name: Any, dtype: Any, shape: Any) -> TensorSpec:
+    """A spec as a file states it. Raises ValueError when it describes no tensor of the format."""
+    lengths = shape if isinstance(shape, list) and all(type(item) is int and item >= 0 for item in shape) else None
+    if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in DTYPES or lengths is None:
+        raise ValueError(f"dtype {reprlib.repr(dtype)}, shape {reprlib.repr(shape)}")
+    if math.prod(max(length, 1) for length in lengths) >= 1 << 60:  # no machine holds it, and torch would overflow
+        raise ValueError(f"shape {reprlib.repr(shape)} is too large")
+    return TensorSpec(name, dtype, tuple(lengths))
 
 
 def itemsize(dtype: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from shared import fingerprint
+from shared.errors import IntegrityError
 from shared.types import TensorSpec
 
 
@@ -25,7 +26,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a delta file says of one tensor: `payload` holds the new bits [n], or their difference to the base's bits."""
+    """What a delta file says of one tensor: `payload` holds the new bits [n], or what is to be added to the base's."""
 
     spec: TensorSpec
     indices: torch.Tensor
@@ -37,6 +38,15 @@ class Patch:
         indices, payload = self.indices.to(base.device), self.payload.to(base.device)
         old = base[indices]
         return Change(self.spec, indices, old, old + payload if self.relative else payload)
+
+
+def check_indices(spec: TensorSpec, indices: torch.Tensor) -> None:
+    """Raises IntegrityError unless the int64 `indices` [n] are strictly increasing and within the tensor."""
+    if not indices.numel():
+        return
+    ordered = bool((indices[1:] > indices[:-1]).all())
+    if not ordered or int(indices[0]) < 0 or int(indices[-1]) >= spec.numel:
+        raise IntegrityError(f"{spec.name}: indices are not strictly increasing within {spec.numel} elements")
 
 
 def fingerprint_gain(changes: Iterable[Change]) -> int:

@@ -1,25 +1,29 @@
 """Safetensors files that carry a checksum of themselves; written in a stream, checked before anything is read.
 
 Knows the container only: names, dtypes, shapes, metadata. What the tensors mean is for the anchor and delta modules.
-The metadata entry `xxh3_128` is over the header without that entry, as JSON with sorted keys and no spaces, then the data.
+The metadata entry `xxh3_128` is over the header without that entry, as JSON with sorted keys and no spaces, then the
+data.
 """
 
 import json
+import reprlib
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 
-from shared.bits import itemsize
-from shared.errors import IntegrityError
+from shared import strict_json
+from shared.bits import itemsize, parse_spec
+from shared.errors import IntegrityError, SyncError
 from shared.types import Json, TensorSpec
 
 CHECKSUM = "xxh3_128"
+_ENTRY = {"dtype", "shape", "data_offsets"}
 _BLOCK = 1 << 22
 _LONGEST_HEADER = 100_000_000  # as in the safetensors library
 
@@ -41,6 +45,8 @@ def write(path: Path, tensors: Iterable[tuple[TensorSpec, torch.Tensor]], metada
     entries: Json = {"__metadata__": dict(metadata)}
     offset = 0
     for spec, _ in items:
+        if spec.name in entries:
+            raise SyncError(f"a file cannot hold tensor {spec.name!r}: it has an entry of that name already")
         end = offset + spec.numel * itemsize(spec.dtype)
         entries[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [offset, end]}
         offset = end
@@ -77,7 +83,7 @@ def load(header: Header) -> dict[str, torch.Tensor]:
     """All tensors of a checked file, on the CPU."""
     try:
         with safe_open(header.path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in header.tensors}
+            return {name: file.get_tensor(name).clone() for name in header.tensors}  # else they stay views of the file
     except SafetensorError as error:
         raise IntegrityError(f"{header.path.name} cannot be read as safetensors: {error}") from error
 
@@ -109,28 +115,36 @@ def _parse(file: BinaryIO, path: Path) -> tuple[Json, int]:
     if not text or len(text) < length:
         raise IntegrityError(f"{path.name} is truncated or no safetensors file: {path.stat().st_size} bytes")
     try:
-        entries = json.loads(text)
+        entries = strict_json.parse(text)
     except ValueError as error:
         raise IntegrityError(f"{path.name} has a header that is not JSON: {error}") from error
-    if not isinstance(entries, dict) or not isinstance(entries.setdefault("__metadata__", {}), dict):
-        raise IntegrityError(f"{path.name} has a header that is not an object with metadata")
+    if not isinstance(entries, dict) or not text.startswith(b"{") or not text.rstrip(b" ").endswith(b"}"):
+        raise IntegrityError(f"{path.name} has a header that is not a JSON object, padded with spaces")
+    metadata = entries.setdefault("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise IntegrityError(f"{path.name} has metadata that is not an object of texts")
     return entries, 8 + length
 
 
-def _spec(name: str, entry: Json, path: Path) -> TensorSpec:
+def _spec(name: str, entry: Any, path: Path) -> TensorSpec:
     try:
-        spec = TensorSpec(name, entry["dtype"], tuple(entry["shape"]))
+        if not isinstance(entry, dict) or entry.keys() != _ENTRY:
+            raise ValueError(f"it has to have {', '.join(sorted(_ENTRY))}")
+        spec = parse_spec(name, entry["dtype"], entry["shape"])
         begin, end = entry["data_offsets"]
-        if end - begin != spec.numel * itemsize(spec.dtype):
-            raise ValueError(f"{end - begin} bytes for {spec.dtype} of shape {spec.shape}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise IntegrityError(f"{path.name} describes tensor {name!r} wrongly: {error!r}") from error
+        if type(begin) is not int or type(end) is not int or end - begin != spec.numel * itemsize(spec.dtype):
+            raise ValueError(f"data offsets for {spec.dtype} of shape {spec.shape} are {reprlib.repr([begin, end])}")
+    except (TypeError, ValueError) as error:
+        raise IntegrityError(f"{path.name} describes tensor {name!r} wrongly: {error}") from error
     return spec
 
 
 def _check_extent(path: Path, entries: Json, data_start: int) -> None:
-    ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
-    expected, found = data_start + max(ends, default=0), path.stat().st_size
+    expected, found = data_start, path.stat().st_size
+    for begin, end in sorted(entry["data_offsets"] for name, entry in entries.items() if name != "__metadata__"):
+        if data_start + begin != expected:
+            raise IntegrityError(f"{path.name} describes tensors that overlap or leave a gap, at data byte {begin}")
+        expected = data_start + end
     if expected != found:
         raise IntegrityError(f"{path.name} has {found} bytes, its header describes {expected}")
 

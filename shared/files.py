@@ -11,12 +11,12 @@ from typing import Literal
 
 import torch
 
-from shared import coo, packed
-from shared.bits import DTYPES, spec_of
+from shared import coo, packed, strict_json
+from shared.bits import parse_spec, spec_of
 from shared.changes import Change, Patch
 from shared.container import Header, load, read_header, write
 from shared.errors import IntegrityError
-from shared.types import FORMAT, Manifest, TensorSpec
+from shared.types import FORMAT, Kind, Manifest, TensorSpec
 
 Encoding = Literal["packed", "coo"]
 Table = Sequence[tuple[TensorSpec, int]]
@@ -43,15 +43,16 @@ class Label:
         )
 
     def metadata(self) -> dict[str, str]:
-        stated = {key: value for key, value in vars(self).items() if value is not None}
-        return {"format": str(FORMAT), **{key: str(value) for key, value in stated.items()}}
+        kind: Kind = "anchor" if self.base_version is None else "delta"
+        stated = {key: str(value) for key, value in vars(self).items() if value is not None}
+        return {"kind": kind, "format": str(FORMAT), **stated}
 
 
 def write_anchor(path: Path, label: Label, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write all `tensors` (on the CPU) as they are."""
     items = [(spec_of(name, tensor), tensor) for name, tensor in tensors.items()]
     total = sum(spec.numel for spec, _ in items)
-    write(path, items, {"kind": "anchor", **label.metadata(), "changed": str(total), "total": str(total)})
+    write(path, items, {**label.metadata(), "changed": str(total), "total": str(total)})
 
 
 def write_delta(path: Path, label: Label, changes: Sequence[Change], total: int, encoding: Encoding) -> None:
@@ -60,9 +61,8 @@ def write_delta(path: Path, label: Label, changes: Sequence[Change], total: int,
     changed = sum(change.count for change in filled)
     table = [[change.spec.name, change.spec.dtype, list(change.spec.shape), change.count] for change in filled]
     metadata = {
-        "kind": "delta",
-        "encoding": encoding,
         **label.metadata(),
+        "encoding": encoding,
         "changed": str(changed),
         "total": str(total),
         "tensors": json.dumps(table, separators=(",", ":"), ensure_ascii=False),
@@ -100,13 +100,13 @@ def read_patches(header: Header) -> list[Patch]:
 def read_table(header: Header) -> Table:
     """The changed tensors of a delta file, each with its number of changed elements."""
     try:
-        rows = json.loads(header.metadata["tensors"])
-        table = [(TensorSpec(name, dtype, tuple(shape)), count) for name, dtype, shape, count in rows]
-        names = {spec.name for spec, count in table if 0 < count <= spec.numel and spec.dtype in DTYPES}
+        rows = strict_json.parse(header.metadata["tensors"])
+        table = [(parse_spec(name, dtype, shape), count) for name, dtype, shape, count in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise IntegrityError(f"{header.path.name} has no readable table of tensors: {error!r}") from error
+    names = {spec.name for spec, count in table if type(count) is int and 0 < count <= spec.numel}
     if len(names) != len(table):
-        raise IntegrityError(f"{header.path.name} lists a tensor twice, or with an impossible count or dtype")
+        raise IntegrityError(f"{header.path.name} lists a tensor twice, or with an impossible number of changes")
     return table
 
 

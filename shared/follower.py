@@ -32,13 +32,14 @@ class Follower:
         """
         reader = self._current_reader()
         target = reader.newest()
+        _refuse_unwritable(weights)
         snapshot = Snapshot(weights)
         held = _identify(reader, fingerprint.to_text(snapshot.fingerprint)) if weights else None
         if held is not None and held.version > target.version:
             return reader.manifest(held.version)  # never back within a run, even when the pointer is behind
         path = find_path(target, held, reader.manifest)
         if path and path[0].kind == "anchor":
-            _replace(weights, _build(reader, path))
+            _replace(weights, _build(reader, path), target)
         elif path and held is not None:
             snapshot.version = held.version
             _advance(reader, path, snapshot)
@@ -73,17 +74,34 @@ def _advance(reader: RunReader, path: list[Manifest], snapshot: Snapshot) -> Non
         for manifest in path:
             with reader.fetched(manifest) as files:
                 changes = snapshot.stage(manifest, files[0])
+            done.append(changes)  # before the commit, which may be interrupted half-way
             snapshot.commit(manifest.version, changes)
-            done.append(changes)
-        if path and fingerprint.to_text(fingerprint.fingerprint(snapshot.tensors)) != path[-1].fingerprint:
-            raise IntegrityError(f"version {path[-1].version} verified but does not recount; do two tensors overlap?")
+        if path:
+            _recount(snapshot.tensors, path[-1])
     except BaseException:
         for changes in reversed(done):
             snapshot.undo(start, changes)
         raise
 
 
-def _replace(weights: Weights, built: Weights) -> None:
+def _recount(weights: Weights, manifest: Manifest) -> None:
+    found = fingerprint.to_text(fingerprint.fingerprint(weights))
+    if found != manifest.fingerprint:
+        raise IntegrityError(
+            f"version {manifest.version} has fingerprint {manifest.fingerprint}, but the tensors given hold {found} "
+            "with its values in place: do two of them share memory?"
+        )
+
+
+def _refuse_unwritable(weights: Weights) -> None:
+    for name, tensor in weights.items():
+        expanded = 0 in [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+        if expanded or (tensor.is_inference() and not torch.is_inference_mode_enabled()):
+            raise SyncError(f"tensor {name!r} cannot be written in place (expanded, or of inference mode); clone it")
+
+
+def _replace(weights: Weights, built: Weights, target: Manifest) -> None:
+    """Put whole new values in place; put the old ones back when that fails."""
     if not weights:
         weights.update(built)
         return
@@ -91,8 +109,16 @@ def _replace(weights: Weights, built: Weights) -> None:
     if wanted != found:
         odd = sorted(str(spec) for spec in set(wanted.values()) ^ set(found.values()))
         raise SyncError(f"the tensors given are not those of the run; these differ: {'; '.join(odd[:4])}")
-    for name, tensor in built.items():
-        weights[name].detach().copy_(tensor)
+    old: Weights = {}
+    try:
+        for name, tensor in built.items():
+            old[name] = weights[name].detach().clone()
+            weights[name].detach().copy_(tensor)
+        _recount(weights, target)
+    except BaseException:
+        for name, tensor in reversed(old.items()):
+            weights[name].detach().copy_(tensor)
+        raise
 
 
 def _specs(weights: Weights) -> dict[str, TensorSpec]:

@@ -2,7 +2,7 @@
 
 import re
 
-_VERSION = re.compile(r"(?:step_)?(\d{6,})(?:-\d{5}-of-\d{5})?\.(?:safetensors|json)")
+_VERSION = re.compile(r"(?:step_)?([0-9]{6,})(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|json)")
 
 
 def run_file(run_id: str) -> str:

@@ -13,7 +13,7 @@ import torch
 import zstandard
 
 from shared.bits import itemsize
-from shared.changes import Change, Patch
+from shared.changes import Change, Patch, check_indices
 from shared.errors import IntegrityError
 from shared.types import TensorSpec
 
@@ -45,20 +45,26 @@ def decode(table: Sequence[tuple[TensorSpec, int]], streams: dict[str, bytes]) -
 
     Raises IntegrityError when the streams do not hold exactly what the table says.
     """
-    counts = [count for _, count in table]
-    indices = _indices(table, counts, streams)
     offsets = dict.fromkeys(_sizes(spec for spec, _ in table), 0)
-    differences = {}
+    if unknown := streams.keys() - {"gaps", _escapes(streams), *map(_differences, offsets)}:
+        raise IntegrityError(f"the table has no use for stream {min(unknown)!r}")
+    indices = _indices([count for _, count in table], streams)
+    differences: dict[int, np.ndarray] = {}
     for size in offsets:
         elements = sum(count for spec, count in table if itemsize(spec.dtype) == size)
         differences[size] = _unzigzag(_from_planes(_inflate(streams, _differences(size), elements * size), size))
     patches = []
     for (spec, count), places in zip(table, indices, strict=True):
+        check_indices(spec, places)
         size = itemsize(spec.dtype)
         part = differences[size][offsets[size] : offsets[size] + count]
         offsets[size] += count
-        patches.append(Patch(spec, torch.from_numpy(places), torch.from_numpy(part), relative=True))
+        patches.append(Patch(spec, places, torch.from_numpy(part), relative=True))
     return patches
+
+
+def _escapes(streams: dict[str, bytes]) -> str:
+    return _WIDE if _WIDE in streams else _NARROW
 
 
 def _differences(size: int) -> str:
@@ -85,8 +91,8 @@ def _zigzag(change: Change) -> np.ndarray:
 
 def _unzigzag(numbers: np.ndarray) -> np.ndarray:
     signed = np.dtype(f"i{numbers.itemsize}")
-    half = (numbers >> 1).view(signed)
-    return half ^ -(numbers & 1).view(signed)
+    half, sign = (numbers >> 1).view(signed), -(numbers & 1).view(signed)
+    return np.asarray(half ^ sign)
 
 
 def _planes(numbers: np.ndarray) -> bytes:
@@ -107,23 +113,18 @@ def _inflate(streams: dict[str, bytes], name: str, nbytes: int) -> Bytes:
         stated = zstandard.frame_content_size(frame)
         if stated != nbytes:
             raise IntegrityError(f"stream {name!r} holds {stated} bytes, {nbytes} are expected")
-        plain = zstandard.ZstdDecompressor().decompress(frame, max_output_size=nbytes)
+        plain = zstandard.ZstdDecompressor().decompress(frame, max_output_size=nbytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise IntegrityError(f"stream {name!r} is not a zstd frame: {error}") from error
     return np.frombuffer(plain, np.uint8)
 
 
-def _indices(
-    table: Sequence[tuple[TensorSpec, int]], counts: list[int], streams: dict[str, bytes]
-) -> list[Numbers]:
+def _indices(counts: list[int], streams: dict[str, bytes]) -> list[torch.Tensor]:
+    """Per tensor, not yet checked: sums may have wrapped."""
     gaps = _inflate(streams, "gaps", sum(counts)).astype(np.int64)
     escaped = np.flatnonzero(gaps == _ESCAPE)
-    name, width = (_WIDE, 8) if _WIDE in streams else (_NARROW, 4)
+    name = _escapes(streams)
+    width = 8 if name == _WIDE else 4
     gaps[escaped] += _from_planes(_inflate(streams, name, escaped.size * width), width).astype(np.int64)
-    places = []
-    for (spec, _), part in zip(table, np.split(gaps, np.cumsum(counts)[:-1]) if counts else [], strict=True):
-        indices = np.cumsum(part + 1) - 1
-        if indices.size and not (part.min() >= 0 and 0 <= indices[-1] < spec.numel):
-            raise IntegrityError(f"{spec.name}: index {indices[-1]} is outside of shape {spec.shape}")
-        places.append(indices)
-    return places
+    parts = np.split(gaps, np.cumsum(counts)[:-1]) if counts else []
+    return [torch.from_numpy(np.cumsum(part + 1) - 1) for part in parts]

@@ -14,16 +14,15 @@ from shared import layout
 from shared.bucket import Bucket
 from shared.container import content_hash
 from shared.errors import ChainError, IntegrityError, MissingFileError
-from shared.types import Manifest, Pointer, Run
+from shared.types import Manifest, Pointer, Run, checked_run_id
 
 
 def list_runs(bucket: Bucket) -> list[Run]:
     """All runs of the bucket, the one created last at the end."""
     runs = []
     for folder in bucket.folders():
-        path = layout.run_file(folder)
         try:
-            runs.append(Run.from_json(bucket.read(path), path))
+            runs.append(_read_run(bucket, folder))
         except MissingFileError:
             continue  # a folder of something else
     return sorted(runs, key=lambda run: (run.created_at, run.run_id))
@@ -41,13 +40,12 @@ class RunReader:
 
     def __init__(self, bucket: Bucket, run_id: str) -> None:
         self.bucket = bucket
-        self.run_id = run_id
+        self.run_id = checked_run_id(run_id)
         self._manifests: dict[int, Manifest] = {}
 
     def run(self) -> Run:
-        path = layout.run_file(self.run_id)
         try:
-            return Run.from_json(self.bucket.read(path), path)
+            return _read_run(self.bucket, self.run_id)
         except MissingFileError as error:
             raise ChainError(f"there is no run {self.run_id!r} in bucket {self.bucket.name}") from error
 
@@ -73,9 +71,8 @@ class RunReader:
 
     def manifests(self) -> Iterator[Manifest]:
         """All whole versions, oldest first."""
-        for path in self.bucket.files(layout.manifests(self.run_id)):
-            if (version := layout.version_of(path)) is not None:
-                yield self.manifest(version)
+        numbers = map(layout.version_of, self.bucket.files(layout.manifests(self.run_id)))
+        yield from map(self.manifest, sorted({number for number in numbers if number is not None}))
 
     @contextmanager
     def fetched(self, manifest: Manifest) -> Iterator[list[Path]]:
@@ -104,4 +101,16 @@ class RunReader:
         manifest = Manifest.from_json(raw, path)
         if (manifest.run_id, manifest.version) != (self.run_id, version):
             raise IntegrityError(f"{path} is the manifest of version {manifest.version} of run {manifest.run_id!r}")
+        place = layout.anchors(self.run_id) if manifest.kind == "anchor" else layout.deltas(self.run_id)
+        for name in (file.path for file in manifest.files):
+            if name.rpartition("/")[0] != place or layout.version_of(name) != version:
+                raise IntegrityError(f"{path} lists {name!r}, which is no file of {place} for version {version}")
         return manifest
+
+
+def _read_run(bucket: Bucket, run_id: str) -> Run:
+    path = layout.run_file(run_id)
+    run = Run.from_json(bucket.read(path), path)
+    if run.run_id != run_id:
+        raise IntegrityError(f"{path} is that of run {run.run_id!r}; a run's folder can be neither renamed nor copied")
+    return run

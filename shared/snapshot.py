@@ -13,7 +13,7 @@ from shared.bits import bits, spec_of
 from shared.changes import Change, fingerprint_gain
 from shared.container import load
 from shared.errors import ChainError, IntegrityError
-from shared.files import Label, open_checked, read_patches
+from shared.files import Label, open_checked, read_patches, read_table
 from shared.types import Manifest, TensorSpec
 
 
@@ -49,9 +49,10 @@ class Snapshot:
         Raises ChainError when the delta has another base, IntegrityError when it does not lead to its fingerprint.
         """
         self._check_base(manifest)
-        changes = [
-            patch.on(self._bits(patch.spec)) for patch in read_patches(open_checked(file, Label.of(manifest)))
-        ]
+        header = open_checked(file, Label.of(manifest))
+        for spec, _ in read_table(header):
+            self._bits(spec)  # before decoding: what a file may unfold to is bounded by these weights
+        changes = [patch.on(self._bits(patch.spec)) for patch in read_patches(header)]
         found = fingerprint.to_text(self.fingerprint + fingerprint_gain(changes))
         if found != manifest.fingerprint:
             raise IntegrityError(

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
+from shared import strict_json
 from shared.errors import IntegrityError, SyncError
 
 FORMAT = 1
@@ -22,6 +23,7 @@ Json = dict[str, Any]
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 CONTENT_HASH = re.compile(r"[0-9a-f]{32}")
+TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}\+00:00")
 
 
 def now() -> str:
@@ -84,9 +86,9 @@ class Run:
         doc = _Document(raw, source)
         return cls(
             run_id=doc.text("run_id", RUN_ID),
-            created_at=doc.text("created_at"),
+            created_at=doc.text("created_at", TIME),
             model=doc.text("model"),
-            base=Base(**{key: str(value) for key, value in doc.object("base").items() if key in Base.__annotations__}),
+            base=_base(_Document(doc.object("base"), f"{source}, base")),
             format=doc.supported_format(),
         )
 
@@ -146,15 +148,23 @@ class Manifest:
             created_at=doc.text("created_at"),
             base_version=doc.count("base_version") if kind == "delta" else None,
             base_fingerprint=doc.text("base_fingerprint", FINGERPRINT) if kind == "delta" else None,
-            seconds=doc.object("seconds"),
+            seconds=doc.numbers("seconds"),
             trainer=doc.object("trainer"),
             format=doc.supported_format(),
         )
-        if manifest.base_version is not None and manifest.base_version >= manifest.version:
-            raise IntegrityError(f"{source}: version {manifest.version} is based on {manifest.base_version}, not older")
-        if kind == "delta" and not manifest.files:
-            raise IntegrityError(f"{source}: delta {manifest.version} names no file")
+        if (doc.text("path"), doc.count("nbytes")) != (manifest.path, manifest.nbytes):
+            raise IntegrityError(f"{source}: path and bytes are not those of the files it lists")
+        if manifest.changed > manifest.total:
+            raise IntegrityError(f"{source}: {manifest.changed} of {manifest.total} elements cannot have changed")
+        if kind == "delta":
+            manifest._check_delta(source)
         return manifest
+
+    def _check_delta(self, source: str) -> None:
+        if self.base_version is not None and self.base_version >= self.version:
+            raise IntegrityError(f"{source}: version {self.version} is based on {self.base_version}, not an older one")
+        if len(self.files) != 1:
+            raise IntegrityError(f"{source}: delta {self.version} lists {len(self.files)} files, a delta is one file")
 
 
 @dataclass(frozen=True)
@@ -181,7 +191,10 @@ class Pointer:
 
 
 def _dump(document: Json) -> bytes:
-    return json.dumps(_finite(document), indent=1, allow_nan=False).encode() + b"\n"
+    try:
+        return json.dumps(_finite(document), indent=1, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise SyncError(f"cannot be written as JSON: {error}; pass plain numbers, texts, lists and dicts") from error
 
 
 def _finite(value: Any) -> Any:
@@ -193,6 +206,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def _base(doc: "_Document") -> Base:
+    fingerprint = doc.text("fingerprint", FINGERPRINT) if doc.text("fingerprint") else ""
+    return Base(repo=doc.text("repo"), commit=doc.text("commit"), fingerprint=fingerprint)
 
 
 def _data_file(doc: "_Document") -> DataFile:
@@ -208,7 +226,7 @@ class _Document:
         self._source = source
         if isinstance(raw, bytes):
             try:
-                raw = json.loads(raw)
+                raw = strict_json.parse(raw)
             except ValueError as error:
                 raise IntegrityError(f"{source} is not valid JSON ({len(raw)} bytes): {error}") from error
         if not isinstance(raw, dict):
@@ -218,7 +236,8 @@ class _Document:
     def _get(self, key: str, wanted: type, article: str) -> Any:
         value = self._fields.get(key)
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise IntegrityError(f"{self._source}: field {key!r} should be {article}, found {value!r}")
+            found = type(value).__name__ if key in self._fields else "nothing"
+            raise IntegrityError(f"{self._source}: field {key!r} should be {article}, found {found}")
         return value
 
     def text(self, key: str, pattern: re.Pattern[str] | None = None) -> str:
@@ -241,6 +260,12 @@ class _Document:
 
     def object(self, key: str) -> Json:
         value: Json = self._get(key, dict, "an object")
+        return value
+
+    def numbers(self, key: str) -> dict[str, float]:
+        value: dict[str, float] = self.object(key)
+        if any(isinstance(item, bool) or not isinstance(item, int | float) for item in value.values()):
+            raise IntegrityError(f"{self._source}: field {key!r} holds something that is not a number")
         return value
 
     def array(self, key: str) -> list[Any]:

@@ -42,11 +42,13 @@ from trl.experimental.async_grpo import (  # noqa: E402
 
 import_utils.is_vllm_available = _is_vllm_available
 _peak_flops = async_grpo_trainer.get_peak_flops_per_device
+_child_main = async_rollout_worker._child_main
 
 CHECKPOINT_FILE = "sync.json"
 _KEPT_ROLLOUTS = 4
 _NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "sample/staleness_mean", "sample/staleness_max")
 _FINAL = (400, 401, 403, 404, 422)
+_SAMPLES, _METRICS = 2, 9  # places of the queues in the arguments of TRL's rollout child
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
 
@@ -111,11 +113,7 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
 
 
 class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
-    """Runs in TRL's rollout child: requests with our headers, rewards with parts, and no life of its own."""
-
-    def __init__(self, **loop_arguments: Any) -> None:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        super().__init__(**loop_arguments)
+    """Runs in TRL's rollout child: requests with our headers, and rewards with parts."""
 
     async def _post(self, path: str, payload: Json, timeout: float, max_retries: int = 3) -> Json:
         url, limit = f"{self.vllm_server_url}{path}", aiohttp.ClientTimeout(total=timeout)
@@ -198,6 +196,14 @@ def _is_known(value: float) -> bool:
     return not math.isnan(value)  # a lost episode has no reward
 
 
+def _rollout_child(*arguments: Any) -> None:
+    """TRL's rollout child. Being of this module, it has TRL imported without vLLM there too."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for queue in (arguments[_SAMPLES], arguments[_METRICS]):
+        queue.cancel_join_thread()  # at the end nobody reads them any more, and leaving would wait for a reader
+    _child_main(*arguments)
+
+
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -211,5 +217,6 @@ def _peak_flops_where_known(accelerator: Any, dtype: str) -> float | None:
 
 packing._flash_attn = lambda: attention
 async_rollout_worker.is_vllm_available = lambda: True
+async_rollout_worker._child_main = _rollout_child
 async_grpo_trainer.AsyncRolloutWorker = RolloutWorker
 async_grpo_trainer.get_peak_flops_per_device = _peak_flops_where_known

@@ -3,6 +3,7 @@
 Knows paths and bytes only. What lies where is for `shared.layout`, in which order it is written for the publisher.
 """
 
+import re
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +41,6 @@ def open_bucket(name: str, token: str | None = None) -> Bucket:
     """`local:/path` is a folder, created when absent; `user/name` a bucket on the Hub. Raises BucketError."""
     if name.startswith(LOCAL):
         return FolderBucket(name, Path(name.removeprefix(LOCAL)))
-    if len(parts := name.split("/")) != 2 or not all(parts) or " " in name:
+    if not re.fullmatch(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+", name):
         raise BucketError(f"bucket {name!r} is neither 'local:/path' nor 'user/name'; set BUCKET to one of these")
     return HubBucket.connect(name, token)

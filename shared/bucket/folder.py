@@ -1,4 +1,4 @@
-"""A folder in the place of a Hub bucket, with the same layout. Files appear whole or not at all, and survive a crash."""
+"""A folder in the place of a Hub bucket, with the same layout. Files appear whole or not at all, and are durable."""
 
 import errno
 import os
@@ -23,6 +23,8 @@ class FolderBucket:
     def write(self, path: str, source: Path | bytes, *, replace: bool = False) -> None:
         target = self._locate(path)
         with self._explained("write", path):
+            if not replace and target.exists():
+                raise BucketError(f"{path} is already in bucket {self.name}, and files there are written once")
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = _copy_durably(source, target.parent)
             try:
@@ -30,7 +32,8 @@ class FolderBucket:
                     os.replace(temporary, target)
                 else:
                     os.link(temporary, target)  # fails when the file exists, which a rename does not
-                _fsync(target.parent)
+                for folder in target.relative_to(self._root).parents:
+                    _fsync(self._root / folder)
             finally:
                 temporary.unlink(missing_ok=True)
             if not _same(source, target):
@@ -38,11 +41,15 @@ class FolderBucket:
 
     def read(self, path: str) -> bytes:
         with self._explained("read", path):
-            return self._locate(path).read_bytes()
+            return self._present(path).read_bytes()
 
     def download(self, path: str, target: Path) -> None:
         with self._explained("read", path):
-            os.replace(_copy_durably(self._locate(path), target.parent), target)
+            temporary = _copy_durably(self._present(path), target.parent)
+            try:
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def files(self, folder: str) -> list[str]:
         place = self._locate(folder)
@@ -57,28 +64,32 @@ class FolderBucket:
 
     def _locate(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
-        if not parts or path.startswith("/") or ".." in parts:
+        if not parts or path.startswith("/") or ".." in parts or "\0" in path:
             raise BucketError(f"{path!r} is not a path inside bucket {self.name}")
+        if not self._root.is_dir():
+            raise BucketError(f"the folder of bucket {self.name} is gone; it was there when the bucket was opened")
         return self._root.joinpath(*parts)
+
+    def _present(self, path: str) -> Path:
+        place = self._locate(path)
+        if not place.is_file():
+            raise MissingFileError(f"{path} is not in bucket {self.name}")
+        return place
 
     @contextmanager
     def _explained(self, verb: str, path: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{path} is not in bucket {self.name}") from error
-        except FileExistsError as error:
-            raise BucketError(f"{path} is already in bucket {self.name}, and files there are written once") from error
         except OSError as error:
-            raise BucketError(f"cannot {verb} {path or 'folder'} in bucket {self.name}: {self._reason(error)}") from error
+            what = f"cannot {verb} {path or 'the folder'} in bucket {self.name}"
+            raise BucketError(f"{what}: {self._reason(error)}") from error
 
     def _reason(self, error: OSError) -> str:
         if error.errno == errno.ENOSPC:
-            free = shutil.disk_usage(self._root).free / 1e6
-            return f"no space left on device ({free:.0f} MB free); free some and try again"
+            return "no space left on device; free some and try again"
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return f"{error.strerror}; choose a folder that this user may write"
-        return str(error.strerror)
+        return error.strerror or str(error)
 
 
 def _copy_durably(source: Path | bytes, folder: Path) -> Path:
@@ -92,8 +103,9 @@ def _copy_durably(source: Path | bytes, folder: Path) -> Path:
                 with source.open("rb") as origin:
                     shutil.copyfileobj(origin, file, 1 << 22)
             file.flush()
+            os.fchmod(file.fileno(), 0o644)  # mkstemp's mode would shut out readers that run as another user
             os.fsync(file.fileno())
-    except OSError:
+    except BaseException:
         os.unlink(name)
         raise
     return Path(name)

@@ -1,18 +1,19 @@
 """A bucket on the Hub, through huggingface_hub's two bucket calls and a read-back.
 
-A batch that the Hub reports as done may lack files, so each upload is compared with what the Hub lists afterwards: size
-and Xet hash, which `hf_xet` computes here without a download.
+A batch that the Hub reports as done may lack files, so each upload is compared with what the Hub lists afterwards:
+size and Xet hash, which `hf_xet` computes here without a download.
 """
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import hf_xet
 import huggingface_hub
+from httpx2 import HTTPError
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
 from shared.errors import BucketError, MissingFileError
@@ -30,16 +31,16 @@ class BucketClient(Protocol):
     """What is used of huggingface_hub.HfApi; tests record these calls."""
 
     def batch_bucket_files(
-        self, bucket_id: str, *, add: list[tuple[str, str]] | None = None, delete: list[str] | None = None
-    ) -> None: ...
+        self, bucket_id: str, *, add: list[tuple[str | Path | bytes, str]] | None = None
+    ) -> object: ...
 
     def download_bucket_files(
-        self, bucket_id: str, files: list[tuple[str, str]], *, raise_on_missing_files: bool = False
+        self, bucket_id: str, files: list[tuple[Any, str | Path]], *, raise_on_missing_files: bool = False
     ) -> None: ...
 
-    def get_bucket_paths_info(self, bucket_id: str, paths: Sequence[str]) -> Iterator[Any]: ...
+    def get_bucket_paths_info(self, bucket_id: str, paths: Iterable[str]) -> Iterable[Any]: ...
 
-    def list_bucket_tree(self, bucket_id: str, prefix: str | None = None) -> Iterator[Any]: ...
+    def list_bucket_tree(self, bucket_id: str, prefix: str | None = None) -> Iterable[Any]: ...
 
 
 def xet_hash(path: Path) -> str:
@@ -80,9 +81,12 @@ class HubBucket:
                 partial.unlink(missing_ok=True)
 
     def files(self, folder: str) -> list[str]:
-        with self._explained("list", folder):
-            items = self._client.list_bucket_tree(self.name, f"{folder}/")
-            return sorted(item.path for item in items if item.type == "file")
+        try:
+            with self._explained("list", folder):
+                items = self._client.list_bucket_tree(self.name, f"{folder}/")
+                return sorted(item.path for item in items if item.type == "file")
+        except MissingFileError:
+            return []
 
     def folders(self) -> list[str]:
         with self._explained("list", ""):
@@ -95,7 +99,9 @@ class HubBucket:
         listed, expected = self._listed(path), (local.stat().st_size, self._hash_of(local))
         found = None if listed is None else (listed.size, listed.xet_hash)
         if found != expected:
-            raise BucketError(f"{path} in bucket {self.name} reads back as {found}, {expected} was uploaded; try again")
+            raise BucketError(
+                f"{path} in bucket {self.name} reads back as {found}, {expected} was uploaded; try again"
+            )
 
     @contextmanager
     def _explained(self, verb: str, path: str) -> Iterator[None]:
@@ -107,7 +113,7 @@ class HubBucket:
             status = error.response.status_code
             reason = f"HTTP {status}: {_REMEDIES.get(status, 'the Hub does not answer as it should; try again later')}"
             raise BucketError(f"cannot {verb} {path or 'folder'} in bucket {self.name}: {reason}") from error
-        except OSError as error:
+        except (HTTPError, OSError, RuntimeError) as error:  # hf_xet raises RuntimeError where it has no better class
             raise BucketError(f"cannot {verb} {path or 'folder'} in bucket {self.name}: {error}") from error
 
 

@@ -1,0 +1,116 @@
+"""`python -m shared.monitor --bucket B`: the monitor alone. Settings: BUCKET, RUN_ID, PORT (7860), HOST (127.0.0.1).
+
+Knows arguments, the port and the keys; VLLM_API_KEY, ENV_API_KEY and HF_TOKEN come from the environment only.
+"""
+
+import argparse
+import errno
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse, RedirectResponse
+
+from shared.bucket import open_bucket
+from shared.errors import SyncError
+from shared.monitor.app import PATH, build, mount
+from shared.monitor.poller import Poller
+from shared.monitor.units import Unit
+
+
+def build_app(poller: Poller) -> FastAPI:
+    """`/` redirects to the page, `/favicon.ico` to Gradio's; `/health` is 200 while the poller runs."""
+    app = FastAPI(openapi_url=None)
+
+    @app.get("/")
+    async def root() -> RedirectResponse:
+        return RedirectResponse(f"{PATH}/")
+
+    @app.get("/favicon.ico")
+    async def icon() -> RedirectResponse:
+        return RedirectResponse(f"{PATH}/favicon.ico")
+
+    @app.get("/health")
+    async def health() -> PlainTextResponse:
+        return PlainTextResponse("ok\n") if poller.alive() else PlainTextResponse("the poller has ended\n", 503)
+
+    mount(app, build(poller.snapshot))
+    return app
+
+
+def units_of(vllm_url: str | None, env_url: str | None, env: Mapping[str, str]) -> dict[str, Unit]:
+    token = env.get("HF_TOKEN", "")
+    units = {}
+    if vllm_url:
+        units["vLLM Space"] = Unit(vllm_url, "/weights/status", env.get("VLLM_API_KEY", ""), token)
+    if env_url:
+        units["Environment"] = Unit(env_url, "/status", env.get("ENV_API_KEY", ""), token)
+    return units
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The socket to serve on, bound now. OSError with a sentence when that is not possible."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        taken = error.errno == errno.EADDRINUSE
+        reason = "it is already in use; stop the program that uses it" if taken else str(error.strerror)
+        raise OSError(f"cannot listen on port {port} of {host}: {reason}, or choose another with --port") from error
+    return listener
+
+
+def parse(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m shared.monitor", description="A read-only page over one bucket.")
+    parser.add_argument("--bucket", default=env.get("BUCKET"), help="local:/path or user/name; default: BUCKET")
+    parser.add_argument("--vllm-url", type=_url, help="the vLLM Space, to show what it serves")
+    parser.add_argument("--env-url", type=_url, help="the environment, to show its sessions")
+    parser.add_argument("--port", type=_port, default=env.get("PORT", "7860"), help="default: PORT, or 7860")
+    arguments = parser.parse_args(argv)
+    if not arguments.bucket:
+        parser.error("no bucket: give --bucket or set BUCKET")
+    return arguments
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    arguments, host = parse(argv, env), env.get("HOST", "127.0.0.1")
+    try:
+        bucket = open_bucket(arguments.bucket, env.get("HF_TOKEN"))
+        listener = bind(host, arguments.port)
+    except (SyncError, OSError) as error:
+        print(f"monitor: {error}", file=sys.stderr)
+        return 1
+    units = units_of(arguments.vllm_url, arguments.env_url, env)
+    with Poller(bucket, env.get("RUN_ID"), units) as poller, suppress(KeyboardInterrupt):
+        config = uvicorn.Config(build_app(poller), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        print(f"monitor: http://{host}:{arguments.port}{PATH}/", flush=True)
+        uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def _url(text: str) -> str:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a URL: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise argparse.ArgumentTypeError(f"{text!r} does not start with http:// or https:// and a host")
+    return text
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 65535")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,56 @@
+"""What a unit says about itself: one GET with a deadline, the answer as plain data or the reason there is none.
+
+Knows addresses and keys, not what the fields of an answer mean.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from shared import strict_json
+from shared.types import Json
+
+_TIMEOUT_S = 4.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`problem` is empty when the unit answered; then `document` is what it said."""
+
+    document: Json = field(default_factory=dict)
+    problem: str = ""
+
+
+class Unit:
+    """One status page. `key` is the bearer key, `hub_token` what the proxy of a private Space asks for."""
+
+    def __init__(self, url: str, path: str, key: str = "", hub_token: str = "") -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if hub_token:
+            headers["X-HF-Authorization"] = f"Bearer {hub_token}"
+        self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        self._address = url.rstrip("/") + path
+
+    def ask(self) -> Answer:
+        try:
+            response = self._client.get(self._address)
+        except httpx.HTTPError as error:
+            return Answer(problem=f"it cannot be reached ({str(error) or type(error).__name__})")
+        if response.status_code in (401, 403):
+            return Answer(problem=f"it refused the key (HTTP {response.status_code})")
+        if response.status_code != 200:
+            return Answer(problem=f"it answered HTTP {response.status_code}")
+        return _document(response.content)
+
+
+def ask_all(units: Mapping[str, Unit]) -> dict[str, Answer]:
+    return {name: unit.ask() for name, unit in units.items()}
+
+
+def _document(raw: bytes) -> Answer:
+    try:
+        document = strict_json.parse(raw)
+    except ValueError:
+        return Answer(problem="its answer is not JSON")
+    return Answer(document) if isinstance(document, dict) else Answer(problem="its answer is not a JSON object")

@@ -1,0 +1,134 @@
+import json
+
+import pytest
+import torch
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared import fingerprint
+from shared.bits import bits, itemsize, spec_of
+from shared.changes import fingerprint_gain
+from shared.types import TensorSpec
+from tests.shared.weights import (
+    Weights,
+    changes_between,
+    from_patterns,
+    property_test,
+    weights,
+    weights_and_change,
+)
+
+MASK = (1 << 64) - 1
+
+
+def mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def seed_of(spec: TensorSpec) -> int:
+    text = json.dumps([spec.name, spec.dtype, list(spec.shape)], separators=(",", ":"), ensure_ascii=False)
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def counted_by_hand(tensors: Weights) -> int:
+    """The definition, in plain integers."""
+    total = 0
+    for name, tensor in tensors.items():
+        spec = spec_of(name, tensor)
+        seed, size = seed_of(spec), itemsize(spec.dtype)
+        raw = bits(tensor).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        total += mix(seed)
+        for i in range(tensor.numel()):
+            pattern = int.from_bytes(raw[i * size : (i + 1) * size], "little")
+            total += mix(mix((seed + i) & MASK) ^ pattern)
+    return total & MASK
+
+
+def text_of(tensors: Weights) -> str:
+    return fingerprint.to_text(fingerprint.fingerprint(tensors))
+
+
+@property_test
+@given(weights())
+def test_the_fingerprint_is_what_plain_integers_give(tensors: Weights) -> None:
+    assert fingerprint.fingerprint(tensors) == counted_by_hand(tensors)
+
+
+def test_the_fingerprint_of_known_weights_never_changes() -> None:
+    tensors = {"a": torch.tensor([[1.0, -0.0]], dtype=torch.bfloat16), "b": torch.empty(0, dtype=torch.int64)}
+    assert text_of(tensors) == "9169ccb94249637a"
+    assert text_of({}) == "0000000000000000"
+
+
+@property_test
+@given(weights_and_change())
+def test_a_change_updates_the_fingerprint_to_a_full_recount(pair: tuple[Weights, Weights]) -> None:
+    old, new = pair
+    gained = fingerprint.fingerprint(old) + fingerprint_gain(changes_between(old, new))
+    assert fingerprint.to_text(gained) == text_of(new)
+
+
+@property_test
+@given(weights())
+def test_the_order_of_tensors_does_not_matter(tensors: Weights) -> None:
+    assert text_of(dict(reversed(tensors.items()))) == text_of(tensors)
+
+
+@property_test
+@given(weights(), st.data())
+def test_one_bit_anywhere_changes_the_fingerprint(tensors: Weights, data: st.DataObject) -> None:
+    before = text_of(tensors)
+    filled = [tensor for tensor in tensors.values() if tensor.numel()]
+    if not filled:
+        return
+    patterns = bits(data.draw(st.sampled_from(filled))).view(torch.uint8)
+    place, bit = data.draw(st.integers(0, patterns.numel() - 1)), data.draw(st.integers(0, 7))
+    patterns[place] ^= 1 << bit
+    assert text_of(tensors) != before
+
+
+def test_name_dtype_and_shape_count() -> None:
+    plain = torch.zeros(6, dtype=torch.float16)
+    texts = {
+        text_of({"a": plain}),
+        text_of({"b": plain}),
+        text_of({"a": plain.to(torch.bfloat16)}),
+        text_of({"a": plain.reshape(2, 3)}),
+        text_of({"a": plain.reshape(3, 2)}),
+        text_of({"a": plain, "b": torch.empty(0)}),
+    }
+    assert len(texts) == 6
+
+
+def test_two_swapped_elements_count() -> None:
+    assert text_of({"a": torch.tensor([1.0, 2.0])}) != text_of({"a": torch.tensor([2.0, 1.0])})
+
+
+def test_the_layout_in_memory_does_not_count() -> None:
+    tensor = torch.arange(12.0).reshape(3, 4)
+    turned = tensor.t().contiguous().t()
+    assert not turned.is_contiguous()
+    assert text_of({"a": turned}) == text_of({"a": tensor})
+
+
+def test_long_tensors_are_counted_in_parts_that_add_up() -> None:
+    count = (1 << 20) + 3
+    zeros = torch.zeros(count, dtype=torch.int8)
+    changed = zeros.clone()
+    changed[-1] = 1
+    spec = spec_of("a", zeros)
+    gain = fingerprint.change(spec, torch.tensor([count - 1]), zeros[-1:], changed[-1:])
+    assert fingerprint.to_text(fingerprint.fingerprint({"a": zeros}) + gain) == text_of({"a": changed})
+
+
+@pytest.mark.parametrize("index", [(1 << 31) - 1, 1 << 31, (1 << 32) + 1])
+def test_indices_beyond_two_to_the_31_are_not_cut(index: int) -> None:
+    spec = TensorSpec("huge", "BF16", (1 << 17, 1 << 17))
+    old, new = from_patterns("BF16", (1,), [0x3F80]), from_patterns("BF16", (1,), [0x3F81])
+    seed = seed_of(spec)
+    place = mix((seed + index) & MASK)
+    expected = (mix(place ^ 0x3F81) - mix(place ^ 0x3F80)) & MASK
+    assert fingerprint.change(spec, torch.tensor([index]), bits(old), bits(new)) == expected

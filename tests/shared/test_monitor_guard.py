@@ -1,0 +1,102 @@
+"""What a visitor can reach of the Gradio app, over every route that the pinned Gradio has."""
+
+import asyncio
+import re
+
+import gradio as gr
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Mount
+
+from shared.monitor.app import PATH, build, mount
+from shared.monitor.poller import Snapshot
+
+REFUSAL = "there is no such page here\n"
+
+
+def snapshot() -> Snapshot:
+    return Snapshot("local:/b", number=1)
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    async def make() -> FastAPI:  # Gradio takes the running loop, or opens one that nobody closes
+        app = FastAPI(openapi_url=None)
+        mount(app, build(snapshot))
+        return app
+
+    return asyncio.run(make())
+
+
+def ask(app: FastAPI, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://monitor") as client:
+            return await client.request(method, PATH + path, json=body)
+
+    return asyncio.run(send())
+
+
+def gradio_routes() -> set[tuple[str, str]]:
+    """(method, path) of every route of an unguarded app, with x in the place of each parameter."""
+
+    async def make() -> FastAPI:
+        app: FastAPI = gr.mount_gradio_app(FastAPI(), build(snapshot), path=PATH, ssr_mode=False)
+        return app
+
+    mounted = asyncio.run(make()).router.routes[-1]
+    assert isinstance(mounted, Mount) and isinstance(mounted.app, FastAPI)
+    routes = [route for route in mounted.app.routes if isinstance(route, APIRoute)]
+    return {(method, re.sub(r"{[^}]*}", "x", route.path)) for route in routes for method in route.methods}
+
+
+def test_every_route_that_changes_something_is_closed(app: FastAPI) -> None:
+    changing = {(method, path) for method, path in gradio_routes() if method not in ("GET", "HEAD")}
+    assert ("POST", "/gradio_api/upload") in changing
+    assert [route for route in sorted(changing) if ask(app, *route).text != REFUSAL] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/deep_link?session_hash=x",
+        "/gradio_api/file=/etc/hostname",
+        "/gradio_api/file=http://127.0.0.1/",
+        "/gradio_api/proxy=http://127.0.0.1/",
+        "/gradio_api/queue/data?session_hash=x",
+        "/gradio_api/upload_progress?upload_id=x",
+        "/monitoring",
+        "/static/../gradio_api/file=/etc/hostname",
+    ],
+)
+def test_routes_that_store_or_fetch_are_closed(app: FastAPI, path: str) -> None:
+    assert ask(app, "GET", path).status_code == 404
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_other_methods_are_closed(app: FastAPI, method: str) -> None:
+    assert ask(app, method, "/").text == REFUSAL
+
+
+@pytest.mark.parametrize("path", ["/", "/config", "/theme.css", "/favicon.ico"])
+def test_the_page_itself_is_open(app: FastAPI, path: str) -> None:
+    assert ask(app, "GET", path).status_code == 200
+
+
+def test_the_refresh_answers_with_the_verdict(app: FastAPI) -> None:
+    body: dict[str, object] = {"data": [None], "fn_index": 0, "session_hash": "abc"}
+    answer = ask(app, "POST", "/gradio_api/run/predict", body)
+    assert answer.status_code == 200
+    assert answer.json()["data"][1] == "No run yet in bucket local:/b; start a trainer with this bucket."
+
+
+def test_a_second_refresh_of_the_same_snapshot_sends_only_the_verdict(app: FastAPI) -> None:
+    body: dict[str, object] = {"data": [None], "fn_index": 0, "session_hash": "def"}
+    first, second = (ask(app, "POST", "/gradio_api/run/predict", body) for _ in range(2))
+    assert second.json()["data"][1].startswith("No run yet")
+    assert len(second.content) < len(first.content)
+    unchanged = second.json()["data"][2:]
+    assert [item["__type__"] for item in unchanged] == ["update"] * 6
+    assert not any("value" in item for item in unchanged)

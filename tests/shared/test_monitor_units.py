@@ -1,0 +1,70 @@
+"""One status page asked over a real socket on loopback."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from shared.monitor.units import Answer, Unit
+
+
+@contextmanager
+def answering(status: int, body: bytes, seen: list[tuple[str, dict[str, str]]] | None = None) -> Iterator[str]:
+    """The URL of a server that answers every GET alike and records path and headers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if seen is not None:
+                seen.append((self.path, dict(self.headers.items())))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "answer"),
+    [
+        (200, b'{"version": 3}', Answer({"version": 3})),
+        (200, b"<html>", Answer(problem="its answer is not JSON")),
+        (200, b"[1]", Answer(problem="its answer is not a JSON object")),
+        (401, b"", Answer(problem="it refused the key (HTTP 401)")),
+        (503, b"", Answer(problem="it answered HTTP 503")),
+        (307, b"", Answer(problem="it answered HTTP 307")),
+    ],
+)
+def test_an_answer_is_a_document_or_a_reason(status: int, body: bytes, answer: Answer) -> None:
+    with answering(status, body) as url:
+        assert Unit(url, "/status").ask() == answer
+
+
+def test_keys_travel_in_headers_only() -> None:
+    seen: list[tuple[str, dict[str, str]]] = []
+    with answering(200, b"{}", seen) as url:
+        Unit(f"{url}/", "/weights/status", key="k1", hub_token="t1").ask()
+        Unit(url, "/status").ask()
+    (path, headers), (_, bare) = seen
+    assert path == "/weights/status"
+    assert (headers["Authorization"], headers["X-HF-Authorization"]) == ("Bearer k1", "Bearer t1")
+    assert not {"Authorization", "X-HF-Authorization"} & set(bare)
+
+
+def test_a_unit_that_is_not_there_is_a_sentence(free_port: Callable[[], int]) -> None:
+    answer = Unit(f"http://127.0.0.1:{free_port()}", "/status", key="secret-key").ask()
+    assert answer.document == {}
+    assert answer.problem.startswith("it cannot be reached (")
+    assert "secret-key" not in answer.problem

@@ -1,0 +1,33 @@
+import pytest
+
+from shared.strict_json import parse
+
+
+def test_plain_documents_are_parsed_from_bytes_and_text() -> None:
+    assert parse(b'{"a": [1, 2.5, null, "\xc3\xa9"]}') == {"a": [1, 2.5, None, "\u00e9"]}
+    assert parse('"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b'{"a": 1} x',
+        b'{"a": 1, "a": 1}',
+        b'[{"b": {"a": 1, "a": 2}}]',
+        b"[NaN]",
+        b"[Infinity]",
+        b"[-Infinity]",
+        b'"\\ud800"',
+        b'{"\\uDfff": 1}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"1" * 5000,
+        "{}".encode("utf-16"),
+    ],
+)
+def test_anything_else_is_a_value_error(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse(raw)
