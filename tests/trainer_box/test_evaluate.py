@@ -3,16 +3,16 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl.chat_template_utils import add_response_schema, get_training_chat_template, parse_response
 
+from shared.errors import SyncError
 from shared.wordle import PROMPT, load_words, secret_for
 from tests.trainer_box.completions_server import completions_server
 from trainer_box.conversation import parse_answer, render, rollout_template, tool_call, tool_result
-from trainer_box.evaluate import AT_ONCE, Environment, EvaluationError, Score, evaluate, served_policy
+from trainer_box.evaluate import AT_ONCE, Environment, Score, evaluate, served_policy
 from trainer_box.teacher import PracticeWordle
 from trainer_box.tiny_policy import tiny_policy_path
 
@@ -150,7 +150,7 @@ def test_environments_with_coroutines_score_the_same(tokenizer: PreTrainedTokeni
 
 
 def test_a_game_without_a_reward_is_an_error(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(EvaluationError, match=f"no reward for the game of seed {SEED}"):
+    with pytest.raises(SyncError, match=f"no reward for the game of seed {SEED}"):
         asyncio.run(evaluate(Script(tokenizer, []), tokenizer, RewardlessWordle, [SEED]))
 
 
@@ -212,17 +212,17 @@ def test_a_served_policy_sends_ids_and_its_key(monkeypatch: pytest.MonkeyPatch) 
         )
 
 
-def test_a_refusing_a_silent_and_a_missing_server_are_errors_with_a_sentence(tmp_path: Path) -> None:
-    async def ask(url: str, model: str) -> None:
-        async with served_policy(url, model, deadline_s=0.3) as generate:
+def test_a_refusing_a_silent_and_a_missing_server_are_errors_with_a_sentence() -> None:
+    async def ask(url: str, model: str, deadline_s: float = 60.0) -> None:
+        async with served_policy(url, model, deadline_s=deadline_s) as generate:
             await generate([[1]])
 
     with completions_server() as server:
-        with pytest.raises(EvaluationError, match="refused a completion of model 'unknown' with 404"):
+        with pytest.raises(SyncError, match="refused a completion of model 'unknown' with 404"):
             asyncio.run(ask(server.url, "unknown"))
-        with pytest.raises(EvaluationError, match=r"did not answer 1 prompts in 0\.3 s"):
-            asyncio.run(ask(server.url, "silent"))
-    with pytest.raises(EvaluationError, match="is unreachable"):
+        with pytest.raises(SyncError, match=r"did not answer 1 prompts in 0\.3 s"):
+            asyncio.run(ask(server.url, "silent", deadline_s=0.3))
+    with pytest.raises(SyncError, match="is unreachable"):
         asyncio.run(ask(server.url, "tiny"))
 
 

@@ -1,0 +1,114 @@
+"""A stand-in for the vLLM Space on loopback: health, models, status, updates and completions, as a test scripts them.
+
+Knows no weights: an update is live at once unless a script says otherwise.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+TIMES = {"stage_ms": 1200.0, "pause_ms": 50.0, "apply_ms": 20.0}
+CUT_OFF = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`status` CUT_OFF ends the connection without an answer; text that is no JSON goes out as HTML."""
+
+    status: int
+    body: Any = ""
+
+
+Complete = Callable[[dict[str, Any]], tuple[list[int], list[float]]]
+
+
+class FakeSpace(ThreadingHTTPServer):
+    """`script` holds the next answers to /weights/update, `fixed` the answers of whole paths, such as "/health"."""
+
+    daemon_threads = True
+
+    def __init__(self, models: list[str], key: str = "") -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.models = models
+        self.key = key
+        self.script: list[Answer] = []
+        self.fixed: dict[str, Answer] = {}
+        self.status: dict[str, Any] = {"version": 0, "logprobs_mode": "processed_logprobs"}
+        self.complete: Complete = lambda body: ([7], [-1.0])
+        self.updates: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.completions: list[dict[str, Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Answer:
+        self.headers.append(headers)
+        if path in self.fixed:
+            return self.fixed[path]
+        if path == "/health":
+            return Answer(200)
+        if self.key and headers.get("Authorization") != f"Bearer {self.key}":
+            return Answer(401, {"error": "no or wrong key"})
+        if path == "/v1/models":
+            return Answer(200, {"data": [{"id": name} for name in self.models]})
+        if path == "/weights/status":
+            return Answer(200, self.status)
+        if path == "/weights/update":
+            return self._update(body)
+        return self._completion(body) if path == "/v1/completions" else Answer(404, "<html>no such page</html>")
+
+    def _update(self, body: dict[str, Any]) -> Answer:
+        self.updates.append(body)
+        if self.script:
+            return self.script.pop(0)
+        return Answer(200, {"version": body["version"], "kind": "delta", **TIMES})
+
+    def _completion(self, body: dict[str, Any]) -> Answer:
+        self.completions.append(body)
+        tokens, logprobs = self.complete(body)
+        return Answer(200, {"choices": [{"token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}]})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeSpace
+
+    def do_GET(self) -> None:
+        self._respond({})
+
+    def do_POST(self) -> None:
+        self._respond(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _respond(self, body: dict[str, Any]) -> None:
+        answer = self.server.answer(self.path, dict(self.headers.items()), body)
+        if answer.status == CUT_OFF:
+            self.close_connection = True
+            return
+        is_text = isinstance(answer.body, str)
+        payload = (answer.body if is_text else json.dumps(answer.body)).encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", "text/html" if is_text else "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def fake_space(*models: str, key: str = "") -> Iterator[FakeSpace]:
+    server = FakeSpace(list(models), key)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()

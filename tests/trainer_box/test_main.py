@@ -1,0 +1,289 @@
+"""`python -m trainer_box`: what it refuses, each in a sentence, and real runs of a task that is not in the project."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from shared.bucket import open_bucket
+from shared.follower import Follower
+from shared.reader import RunReader
+from tests.conftest import RunningProcess, StartProcess
+from tests.trainer_box import number_task
+from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
+from trainer_box import __main__ as trainer
+from trainer_box.tiny_policy import tiny_policy_path
+
+KEY = "a-very-secret-key"
+MODEL = str(tiny_policy_path())
+DEADLINE_S = 400
+TASK = ("--environment", "mytask:Guess", "--dataset", "mytask:rows", "--reward", "mytask:bonus")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the run is started, with the task's module in it and nothing of the run in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, number_task.MODULE, raising=False)
+    for name in ("MODEL", "BUCKET", "RUN_ID", "WORLD_SIZE", "HF_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    Path(f"{number_task.MODULE}.py").write_text(number_task.SOURCE)
+    return tmp_path
+
+
+@pytest.fixture
+def space(folder: Path) -> Iterator[FakeSpace]:
+    with fake_space(MODEL, key=KEY) as server:
+        server.complete = number_task.policy(AutoTokenizer.from_pretrained(MODEL))
+        yield server
+
+
+class Refusal:
+    """Calls the script in this process; what it refuses is a sentence, and nothing is left in the bucket."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> str:
+        self._monkeypatch.setattr(sys, "argv", ["trainer_box", *arguments])
+        self._capsys.readouterr()
+        assert trainer.main() == 1
+        sentence = self._capsys.readouterr().err
+        assert sentence.startswith("error: ")
+        assert sentence.count("\n") == 1, sentence
+        assert KEY not in sentence
+        assert not list(Path("bucket").glob("*")), "a refused run must leave nothing in the bucket"
+        return sentence
+
+
+@pytest.fixture
+def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refusal:
+    return Refusal(monkeypatch, capsys)
+
+
+def options(url: str, **changes: str) -> list[str]:
+    given = {"model": MODEL, "bucket": "local:bucket", "run-id": "r", "vllm-url": url, "vllm-server-timeout": "0.1"}
+    return [*TASK, *(f"--{name}={value}" for name, value in {**given, **changes}.items())]
+
+
+def test_no_model_and_no_bucket_say_what_to_set(refusal: Refusal) -> None:
+    assert "no model is given; set --model or MODEL in the environment" in refusal("--bucket=local:bucket")
+    assert "no bucket is given; set --bucket or BUCKET in the environment" in refusal("--model=tiny")
+
+
+def test_a_launcher_of_several_processes_is_refused(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "WORLD_SIZE is 2" in refusal(*options("http://127.0.0.1:1"))
+
+
+def test_a_bucket_that_cannot_be_written_is_refused(refusal: Refusal, space: FakeSpace) -> None:
+    Path("file").touch()
+    assert "local:file" in refusal(*options(space.url, bucket="local:file"))
+    assert "local:file/bucket: Not a directory" in refusal(*options(space.url, bucket="local:file/bucket"))
+    assert "neither 'local:/path' nor 'user/name'" in refusal(*options(space.url, bucket="bucket"))
+
+
+def test_a_model_that_does_not_exist_is_refused_though_it_is_served(refusal: Refusal, space: FakeSpace) -> None:
+    space.models = ["nobody/nothing"]
+    assert "model 'nobody/nothing' cannot be trained: " in refusal(*options(space.url, model="nobody/nothing"))
+
+
+def test_a_served_name_that_does_not_match_is_refused(refusal: Refusal, space: FakeSpace) -> None:
+    space.models = ["another"]
+    assert f"serves another, not '{MODEL}'" in refusal(*options(space.url))
+
+
+def test_raw_log_probabilities_are_refused(refusal: Refusal, space: FakeSpace) -> None:
+    space.status["logprobs_mode"] = "raw_logprobs"
+    assert "--logprobs-mode processed_logprobs" in refusal(*options(space.url))
+
+
+def test_a_wrong_key_is_refused(refusal: Refusal, space: FakeSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "another")
+    assert "refused the key (HTTP 401)" in refusal(*options(space.url))
+
+
+def test_units_out_of_reach_are_refused(refusal: Refusal, free_port: Callable[[], int], space: FakeSpace) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert f"vLLM at {url} is not ready after 0 s" in refusal(*options(url))
+    wordle = {"environment": "trainer_box.wordle:Wordle", "env-url": url}
+    assert f"environment at {url} cannot be reached" in refusal(*options(space.url, **wordle))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"environment": "mytask"}, "--environment 'mytask' should look like package.module:name"),
+        ({"environment": "notask:Guess"}, "module 'notask' cannot be imported"),
+        ({"environment": "mytask:Nothing"}, "module 'mytask' has no 'Nothing'"),
+        ({"environment": "trainer_box.wordle:Wordle"}, "cannot be made without --env-url: missing"),
+        ({"reward": "mytask:MODULE"}, "module 'mytask' has no 'MODULE'"),
+        ({"dataset": "mytask:bonus"}, "--dataset 'mytask:bonus'"),
+        ({"run-id": "../elsewhere"}, "run id '../elsewhere' is not usable"),
+    ],
+)
+def test_a_task_that_is_not_there_is_refused_before_anything_is_asked(
+    refusal: Refusal, space: FakeSpace, changes: dict[str, str], told: str
+) -> None:
+    assert told in refusal(*options(space.url, **changes))
+    assert not space.headers
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(refusal: Refusal, space: FakeSpace) -> None:
+    Path("file").touch()
+    sentence = refusal(*options(space.url), "--output-dir=file/runs")
+    assert "output folder file/runs cannot be made: Not a directory; choose another --output-dir" in sentence
+
+
+def test_a_resume_without_a_checkpoint_of_that_run_is_refused(refusal: Refusal, space: FakeSpace) -> None:
+    resume = [*options(space.url), "--resume", "--output-dir=out"]
+    assert "there is no checkpoint in out to resume from" in refusal(*resume)
+    checkpoint = Path("out", "checkpoint-3")
+    checkpoint.mkdir()
+    assert "out/checkpoint-3 has no sync.json, so it was not saved by this trainer" in refusal(*resume)
+    (checkpoint / "sync.json").write_text(json.dumps({"run_id": "older", "version": 3}))
+    assert "belongs to run 'older', not to 'r'; resume with --run-id older" in refusal(*resume)
+
+
+TRAINING = (
+    "--output-dir=out",
+    "--per-device-train-batch-size=8",
+    "--num-generations=4",
+    "--max-inflight-tasks=8",
+    "--max-completion-length=16",
+    "--learning-rate=1e-3",
+    "--token-budget=0",
+    "--weight-sync-timeout=30",
+    '--chat-template-kwargs={"enable_thinking": false}',
+)
+
+
+class Script:
+    """Starts the script as a process in the task's folder."""
+
+    def __init__(self, process: StartProcess, folder: Path, space: FakeSpace) -> None:
+        self._process = process
+        self._folder = folder
+        self._url = space.url
+
+    def __call__(self, *arguments: str) -> RunningProcess:
+        given = [*options(self._url, **{"vllm-server-timeout": "30"}), *TRAINING, *arguments]
+        return self._process(["env", "-C", str(self._folder), sys.executable, "-m", "trainer_box", *given])
+
+
+@pytest.fixture
+def script(process: StartProcess, folder: Path, space: FakeSpace) -> Script:
+    return Script(process, folder, space)
+
+
+def wait_for_line(running: RunningProcess, text: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while text not in running.output():
+        assert running.process.poll() is None, running.output()
+        assert time.monotonic() < end, running.output()
+        time.sleep(0.1)
+
+
+def interrupt(running: RunningProcess) -> list[psutil.Process]:
+    """As a terminal does on Ctrl-C: a signal to the trainer and to all that it has started."""
+    trainer_process = psutil.Process(running.process.pid)
+    all_processes = [*trainer_process.children(recursive=True), trainer_process]
+    for member in all_processes:
+        member.send_signal(signal.SIGINT)
+    return all_processes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_task_outside_the_project_is_trained_and_its_run_goes_on_after_a_resume(
+    script: Script, folder: Path, space: FakeSpace
+) -> None:
+    first = script("--max-steps=2")
+    assert first.wait(DEADLINE_S) == 0, first.output()
+    assert KEY not in first.output()
+    reader = RunReader(open_bucket("local:bucket"), "r")
+    manifests = list(reader.manifests())
+    assert [manifest.version for manifest in manifests] == [0, 1, 2]
+    assert [update["version"] for update in space.updates] == [0, 1, 2]
+    for manifest in manifests[1:]:
+        assert {"reward", "environment/solved", "rewards/Guess", "rewards/bonus", "ratio"} <= manifest.trainer.keys()
+        assert manifest.trainer["reward"] == pytest.approx(manifest.trainer["rewards/Guess"] + 0.5)
+        assert 0 <= manifest.trainer["environment/solved"] <= manifest.trainer["rewards/Guess"] <= 1
+    assert 0 < sum(manifest.changed for manifest in manifests[1:])
+    rollouts = [json.loads(line) for line in Path("bucket/r/rollouts/000002.jsonl").read_text().splitlines()]
+    assert rollouts[0]["messages"][0]["content"] == "Guess a number. It is at most 3."
+    assert rollouts[0]["messages"][1]["tool_calls"][0]["function"]["name"] == "guess"
+    steps = [json.loads(line) for line in Path("out/steps.jsonl").read_text().splitlines()]
+    assert [(step["step"], step["version"], step["kind"]) for step in steps] == [
+        (1, 1, manifests[1].kind),
+        (2, 2, manifests[2].kind),
+    ]
+    assert all(0 <= step["solve_rate"] <= 1 and step["pause_ms"] == 50 for step in steps)
+    saved = json.loads(Path("out/checkpoint-2/sync.json").read_text())
+    assert saved == {"run_id": "r", "version": 2, "fingerprint": manifests[2].fingerprint}
+
+    second = script("--max-steps=3", "--resume")
+    assert second.wait(DEADLINE_S) == 0, second.output()
+    versions = {manifest.version: manifest for manifest in RunReader(open_bucket("local:bucket"), "r").manifests()}
+    assert sorted(versions) == [0, 1, 2, 3, 4]
+    assert versions[3].kind == "anchor"
+    assert versions[3].fingerprint == versions[2].fingerprint, "a resumed run starts from the weights it stopped at"
+    assert versions[3].writer_epoch == versions[2].writer_epoch + 1
+    assert json.loads(Path("out/steps.jsonl").read_text().splitlines()[-1])["step"] == 3
+    weights: dict[str, torch.Tensor] = {}
+    assert Follower(open_bucket("local:bucket"), "r").catch_up(weights).version == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ctrl_c_once_saves_a_checkpoint_and_says_how_to_go_on(script: Script, folder: Path) -> None:
+    running = script("--max-steps=100000")
+    wait_for_line(running, "sync v1 ")
+    started = interrupt(running)
+    assert running.wait(DEADLINE_S) == 130, running.output()
+    assert "stopping after this step with a checkpoint; Ctrl-C again stops at once" in running.output()
+    (checkpoint,) = Path("out").glob("checkpoint-*")
+    assert (checkpoint / "sync.json").is_file()
+    assert f"checkpoint saved in {checkpoint}; to go on, add: --resume --run-id r" in running.output()
+    assert "Traceback" not in running.output()
+    assert not psutil.wait_procs(started, timeout=10)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ctrl_c_twice_ends_at_once_and_leaves_nothing_running(script: Script, space: FakeSpace) -> None:
+    space.fixed["/v1/completions"] = Answer(503)  # no samples come, so that no step ends
+    running = script("--max-steps=100000")
+    wait_for_line(running, "sync v0 ")
+    interrupt(running)
+    wait_for_line(running, "Ctrl-C again")
+    started = interrupt(running)
+    assert running.wait(DEADLINE_S) == 130, running.output()
+    assert "interrupted" in running.output()
+    assert not psutil.wait_procs(started, timeout=10)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_key_that_is_withdrawn_ends_the_training_in_one_sentence(script: Script, space: FakeSpace) -> None:
+    running = script("--max-steps=100000")
+    wait_for_line(running, "sync v1 ")
+    started = psutil.Process(running.process.pid).children(recursive=True)
+    space.fixed["/v1/completions"] = Answer(401, {"error": "no or wrong key"})
+    assert running.wait(DEADLINE_S) == 1, running.output()
+    last = running.output().splitlines()[-1]
+    assert last.startswith("error: the rollouts stopped: "), running.output()
+    assert "/v1/completions answered HTTP 401" in last
+    assert KEY not in running.output()
+    assert not psutil.wait_procs(started, timeout=10)[1]
