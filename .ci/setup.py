@@ -5,8 +5,6 @@ so that they can be refused. It does not know what the packages are for: pins an
 and pyproject.toml.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib
@@ -27,6 +25,12 @@ TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 NEEDED_BYTES = 8 * 10**9
 NEEDED_TEMPORARY_BYTES = 3 * 10**9
 OLDEST_PYTHON, FIRST_UNSUPPORTED_PYTHON = (3, 11), (3, 15)
+WRONG_PYTHON = (
+    "{} is Python {}.{}, but vLLM needs 3.11 to 3.14: name another one, for example `make setup PYTHON=python3.12`."
+)
+if sys.version_info < OLDEST_PYTHON:  # before the annotations below, which the oldest ones cannot evaluate
+    raise SystemExit(WRONG_PYTHON.format(sys.executable, *sys.version_info[:2]))
+
 HEARTBEAT_S = 15.0
 PLUGIN_GROUPS = ("vllm.general_plugins", "vllm.endpoint_plugins")
 
@@ -54,10 +58,7 @@ def check_platform(system: str, machine: str) -> None:
 
 def check_python(version: tuple[int, int], executable: str) -> None:
     if not OLDEST_PYTHON <= version < FIRST_UNSUPPORTED_PYTHON:
-        raise Refusal(
-            f"{executable} is Python {version[0]}.{version[1]}, but vLLM needs 3.11 to 3.14: "
-            "name another one, for example `make setup PYTHON=python3.12`."
-        )
+        raise Refusal(WRONG_PYTHON.format(executable, *version))
 
 
 def check_venv_module() -> None:
@@ -168,7 +169,8 @@ class Phases:
 
     def _why_it_failed(self, title: str, code: int) -> str:
         text = self._log.read_text(errors="replace")
-        print("\n".join(text.splitlines()[-20:]), file=sys.stderr, flush=True)
+        telling = [line[:200] for line in text.splitlines() if not line.startswith("WARNING")]
+        print("\n".join(telling[-20:]), file=sys.stderr, flush=True)
         if "No space left on device" in text:
             return f"The disk ran full: set-up needs {NEEDED_BYTES / 1e9:.0f} GB; free some and run make again."
         return f"Set-up stopped at '{title}' (exit code {code}), for the reason above; run make again to start over."
@@ -185,7 +187,8 @@ def isolated(venv: Path, *arguments: str) -> list[str]:
 
 
 def pip_install(venv: Path, *arguments: str) -> list[str]:
-    quiet = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off")
+    # Compiling every file is most of pip's work here, and Python compiles those that it imports anyway.
+    quiet = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--no-compile")
     return isolated(venv, "-m", "pip", "install", *quiet, "--timeout", "30", "--retries", "3", *arguments)
 
 

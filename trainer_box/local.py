@@ -151,8 +151,8 @@ def _start(arguments: DemoArguments, fleet: Fleet, units: Units, console: Consol
         addresses["monitor"] = f"http://{LOOPBACK}:{arguments.port}"
         modules["monitor"] = "shared.monitor"
     for name, module in modules.items():
-        watched = ["--bucket", fleet.bucket, "--vllm-url", fleet.vllm_url] if name == "monitor" else []
-        units.start(name, module, watched, {"PORT": addresses[name].rsplit(":", 1)[1]})
+        watched = [f"--bucket={fleet.bucket}", f"--vllm-url={fleet.vllm_url}", f"--env-url={fleet.env_url}"]
+        units.start(name, module, watched if name == "monitor" else [], {"PORT": addresses[name].rsplit(":", 1)[1]})
     with console.status("starting") as status:
         for name, address in addresses.items():
             units[name].wait_until_healthy(f"{address}/health", _START_S, status.update)

@@ -46,7 +46,7 @@ def make_tiny_policy(out: Path, seed: int) -> None:
     model = build_model(tokenizer)
     teacher, transcript = Teacher(words, random.Random(seed)), Transcript(tokenizer, words)
     train("strong", model, lambda: transcript.tokens(teacher.game(strong_share=1.0)), steps=650, peak_rate=3e-3)
-    train("soften", model, lambda: transcript.tokens(teacher.game(strong_share=0.4)), steps=50, peak_rate=3e-4)
+    train("soften", model, lambda: transcript.tokens(teacher.game(strong_share=0.4)), steps=60, peak_rate=3e-4)
     model.to(torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
 

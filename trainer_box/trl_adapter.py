@@ -124,6 +124,10 @@ class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
                     raise SyncError(f"{url} answered HTTP {response.status}: {(await response.text())[:300]}")
                 response.raise_for_status()
                 answer: Json = await response.json()
+                if any(choice["finish_reason"] == "abort" for choice in answer["choices"]):
+                    raise aiohttp.ClientPayloadError(
+                        f"{url} aborted its answer"
+                    )  # TRL asks again, or would train on it
                 return answer
 
         answer: Json = await self._retry(post_once, label=f"POST {path}", max_attempts=max_retries)
