@@ -28,9 +28,9 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    script, training = HfArgumentParser((ScriptArguments, TrainingConfig)).parse_args_into_dataclasses()
     try:
-        return train(script, training)
+        preflight.check_one_process()  # first of all: the arguments already look for other processes
+        return train(*_arguments())
     except SyncError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -41,7 +41,6 @@ def main() -> int:
 
 def train(script: ScriptArguments, training: TrainingConfig) -> int:
     """Returns the exit code. Raises SyncError for whatever a user can mend."""
-    preflight.check_one_process()
     what = _task(script)
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
@@ -58,6 +57,14 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
         print(f"checkpoint saved in {place}; to go on, add: --resume --run-id {script.run_id}", flush=True)
         return INTERRUPTED
     return 0
+
+
+def _arguments() -> tuple[ScriptArguments, TrainingConfig]:
+    try:
+        script, training = HfArgumentParser((ScriptArguments, TrainingConfig)).parse_args_into_dataclasses()
+    except ValueError as error:
+        raise SyncError(f"the arguments cannot be used: {error}; see --help") from error
+    return script, training
 
 
 def _publisher(bucket: Bucket, script: ScriptArguments) -> Publisher:

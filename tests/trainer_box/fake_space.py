@@ -72,7 +72,10 @@ class FakeSpace(ThreadingHTTPServer):
     def _completion(self, body: dict[str, Any]) -> Answer:
         self.completions.append(body)
         tokens, logprobs = self.complete(body)
-        return Answer(200, {"choices": [{"token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}]})
+        return Answer(
+            200,
+            {"choices": [{"token_ids": tokens, "logprobs": {"token_logprobs": logprobs}, "finish_reason": "stop"}]},
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):

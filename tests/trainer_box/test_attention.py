@@ -1,6 +1,7 @@
 """Packed attention against a plain transformers forward and against attention written out by hand."""
 
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,8 @@ def packed(sequences: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         zeros = np.zeros(len(ids), dtype=np.float32)
         sample = {"input_ids": ids.numpy(), "completion_mask": mask, "old_log_probs": zeros}
         row.add({**sample, "advantage": 1.0, "group_id": 0})
-    return row.pack()
+    tensors: dict[str, torch.Tensor] = row.pack()
+    return tensors
 
 
 def packed_logits(model: PreTrainedModel, row: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -165,7 +167,7 @@ def test_the_scale_is_that_of_the_head_dimension_unless_told() -> None:
 
 
 @pytest.mark.parametrize("options", [{"softcap": 30.0}, {"causal": False}])
-def test_what_cannot_be_computed_is_refused(options: dict[str, float]) -> None:
+def test_what_cannot_be_computed_is_refused(options: Any) -> None:
     q, k, v = random_inputs(2)
     lengths = (boundaries(LENGTHS[0]), boundaries(LENGTHS[1]), max(LENGTHS[0]), max(LENGTHS[1]))
     with pytest.raises(ValueError, match="is not supported here; use causal, no cap"):

@@ -36,7 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("MODEL", "BUCKET", "RUN_ID", "WORLD_SIZE", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("VLLM_API_KEY", KEY)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # for processes; it has been read already in this one
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("trainer_box.replica._POLL_S", 0.05)
     Path(f"{number_task.MODULE}.py").write_text(number_task.SOURCE)
     return tmp_path
 
@@ -87,6 +89,12 @@ def test_a_launcher_of_several_processes_is_refused(refusal: Refusal, monkeypatc
     assert "WORLD_SIZE is 2" in refusal(*options("http://127.0.0.1:1"))
 
 
+def test_an_argument_that_does_not_exist_is_refused(refusal: Refusal) -> None:
+    sentence = refusal(*options("http://127.0.0.1:1"), "--modle=tiny")
+    assert "the arguments cannot be used: " in sentence
+    assert "--modle=tiny" in sentence
+
+
 def test_a_bucket_that_cannot_be_written_is_refused(refusal: Refusal, space: FakeSpace) -> None:
     Path("file").touch()
     assert "local:file" in refusal(*options(space.url, bucket="local:file"))
@@ -129,7 +137,7 @@ def test_units_out_of_reach_are_refused(refusal: Refusal, free_port: Callable[[]
         ({"environment": "mytask:Nothing"}, "module 'mytask' has no 'Nothing'"),
         ({"environment": "trainer_box.wordle:Wordle"}, "cannot be made without --env-url: missing"),
         ({"reward": "mytask:MODULE"}, "module 'mytask' has no 'MODULE'"),
-        ({"dataset": "mytask:bonus"}, "--dataset 'mytask:bonus'"),
+        ({"dataset": "mytask:lines"}, "--dataset 'mytask:lines': module 'mytask' has no 'lines'"),
         ({"run-id": "../elsewhere"}, "run id '../elsewhere' is not usable"),
     ],
 )

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def step(number: int, reward: float | None = 0.0, **changes: Any) -> Json:
     }
 
 
-def steps(rewards: list[float | None]) -> list[Json]:
+def steps(rewards: Sequence[float | None]) -> list[Json]:
     return [step(number, reward) for number, reward in enumerate(rewards, start=1)]
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def outcome(learned: bool | None) -> Json:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, learned: list[bool | None], *arguments: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, learned: Sequence[bool | None], *arguments: str
 ) -> tuple[int, Demo]:
     demo = Demo([outcome(one) for one in learned])
     monkeypatch.chdir(folder)

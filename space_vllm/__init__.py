@@ -1,0 +1,1 @@
+"""The inference Space: a vLLM server whose weights follow the bucket."""

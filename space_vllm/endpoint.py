@@ -1,0 +1,139 @@
+"""The Space's own routes in vLLM's server, and what they share. The guard has checked the key before they run."""
+
+import asyncio
+import math
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from starlette.datastructures import State
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from shared.bucket import open_bucket
+from space_vllm.engine import Deadlines, Engine, EngineClient
+from space_vllm.guard import STATE, Access
+from space_vllm.reconciler import Reconciler
+from space_vllm.settings import Settings
+from space_vllm.space import Door
+from space_vllm.updates import Updates
+
+N = TypeVar("N", int, float)
+
+_UPDATE_WAIT_S, _LONGEST_WAIT_S = 20.0, 50.0  # proxies cut an answer after about a minute
+
+
+@dataclass(frozen=True)
+class Space:
+    """`facts` are what the status tells of the engine, constant while it runs."""
+
+    engine: Engine
+    reconciler: Reconciler
+    updates: Updates
+    facts: dict[str, Any]
+
+
+class EndpointPlugin:
+    """The interface of vLLM's endpoint plugins."""
+
+    required_tasks = ("generate",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._task: asyncio.Task[None] | None = None
+
+    def attach_router(self, app: FastAPI) -> None:
+        app.add_api_route("/", _root, methods=["GET"], include_in_schema=False)
+        app.add_api_route("/health", _health, methods=["GET"])
+        app.add_api_route("/weights/update", _update, methods=["POST"])
+        app.add_api_route("/weights/status", _status, methods=["GET"])
+        app.add_api_route("/weights/checksums", _checksums, methods=["GET"])
+
+    async def init_state(self, engine_client: EngineClient, state: State, args: Namespace) -> None:
+        config = state.vllm_config
+        refuse_parallel(config.parallel_config)
+        facts = {
+            "served_model_names": args.served_model_name or [args.model],
+            "logprobs_mode": str(config.model_config.logprobs_mode),
+            "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        }
+        space = install(state, Settings.from_environment(os.environ), engine_client, Deadlines(), facts)
+        self._task = asyncio.create_task(space.reconciler.run(), name="reconciler")
+
+
+def install(
+    state: State, settings: Settings, client: EngineClient, deadlines: Deadlines, facts: dict[str, Any]
+) -> Space:
+    """Put the Space together and where guard and routes look for it. The reconciler is not started."""
+    door, engine = Door(), Engine(client, deadlines)
+    reconciler = Reconciler(
+        engine, lambda: open_bucket(settings.bucket, settings.hf_token), settings.run_id, door, deadlines
+    )
+    space = Space(engine, reconciler, Updates(settings, reconciler, door), {"bucket": settings.bucket, **facts})
+    state[STATE] = Access(settings.api_key, door)
+    state.delta_space = space
+    return space
+
+
+def refuse_parallel(config: Any) -> None:
+    """Ends the process with one sentence unless the model is in one worker."""
+    sizes = (config.tensor_parallel_size, config.pipeline_parallel_size, config.data_parallel_size)
+    if sizes != (1, 1, 1):
+        raise SystemExit(
+            "TP, PP and DP sizes are {}, {} and {}: this Space serves with one worker only.".format(*sizes)
+        )
+
+
+async def _root() -> Response:
+    return RedirectResponse("/monitor/")
+
+
+async def _health(request: Request) -> Response:
+    """200 only while a verified version is live and the engine runs."""
+    access: Access = request.app.state[STATE]
+    if not access.door.is_open:
+        return JSONResponse({"error": f"no verified weights are served: {access.door.reason}"}, 503)
+    if _space(request).engine.is_dead:
+        return JSONResponse({"error": "vLLM's engine has ended; restart the server"}, 503)
+    return Response()
+
+
+async def _update(request: Request) -> Response:
+    seconds = _number(request, "wait", float, _UPDATE_WAIT_S)
+    if seconds is None:
+        return _malformed("wait")
+    return await _space(request).updates.answer(await request.body(), min(seconds, _LONGEST_WAIT_S))
+
+
+async def _status(request: Request) -> Response:
+    """With `version` and `wait`, answers when that version or a later one is live, or the time is over."""
+    space = _space(request)
+    version, seconds = _number(request, "version", int, 0), _number(request, "wait", float, 0.0)
+    if version is None or seconds is None:
+        return _malformed("version" if version is None else "wait")
+    status = space.reconciler.status
+    await space.reconciler.until(lambda: status.reached(version), min(seconds, _LONGEST_WAIT_S))
+    return JSONResponse({**status.to_json(), **space.facts})
+
+
+async def _checksums(request: Request) -> Response:
+    return JSONResponse(await _space(request).engine.checksums())
+
+
+def _space(request: Request) -> Space:
+    space: Space = request.app.state.delta_space
+    return space
+
+
+def _number(request: Request, name: str, parse: Callable[[str], N], default: N) -> N | None:
+    try:
+        value = parse(request.query_params.get(name, str(default)))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _malformed(name: str) -> Response:
+    return JSONResponse({"error": f"the parameter {name!r} should be a number, 0 or more"}, 422)

@@ -1,0 +1,138 @@
+"""What the Space asks of vLLM's engine client, each call with a deadline, and the worker extension behind it.
+
+Knows the calls, not when they are right: that is the reconciler's business.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from shared import errors
+from shared.errors import SyncError
+from shared.types import Manifest
+from space_vllm.receiver import Outcome, Progress
+
+T = TypeVar("T")
+
+_FIRST_POLL_S, _SLOWEST_POLL_S = 0.01, 0.2
+
+
+class EngineClient(Protocol):
+    """The part of vLLM's AsyncLLM that is used here. None of it needs vLLM's dev mode."""
+
+    async def pause_generation(self, *, mode: str, clear_cache: bool) -> None: ...
+
+    async def resume_generation(self) -> None: ...
+
+    async def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> Any: ...
+
+    async def update_weight_version(self, new_version: str) -> None: ...
+
+    async def compute_weight_checksums(self) -> list[dict[str, str]]: ...
+
+    @property
+    def errored(self) -> bool: ...
+
+    def get_num_unfinished_requests(self) -> int: ...
+
+
+class EngineError(SyncError):
+    """vLLM did not do what it was asked, whatever the weights."""
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds. `pause` includes the forward pass that runs, `stage` reading and decoding a whole anchor.
+
+    With the door closed, `retry` is the first wait before the next attempt, and `slowest_retry` the longest.
+    """
+
+    call: float = 60
+    bucket: float = 1800
+    stage: float = 900
+    pause: float = 120
+    apply: float = 300
+    retry: float = 1
+    slowest_retry: float = 30
+
+
+class Engine:
+    """Raises EngineError when the engine does not answer in time, and the worker's own error when staging failed."""
+
+    def __init__(self, client: EngineClient, deadlines: Deadlines) -> None:
+        self._client = client
+        self._deadlines = deadlines
+
+    async def join(self) -> str:
+        """The fingerprint of the base model, recounted from its files."""
+        await self._worker("delta_join")
+        return await self._staged()
+
+    async def stage(self, manifest: Manifest, files: Sequence[Path]) -> None:
+        await self._worker("delta_stage", manifest.to_json().decode(), [str(file) for file in files])
+        await self._staged()
+
+    async def discard(self) -> None:
+        await self._worker("delta_discard")
+
+    async def pause(self) -> None:
+        """Freezes what runs, to be prefilled anew on the weights that are live after the pause."""
+        pause = self._client.pause_generation(mode="keep", clear_cache=True)
+        await within(self._deadlines.pause, "pausing generation", pause)
+
+    async def apply(self) -> Outcome:
+        return Outcome(**await self._worker("delta_apply", seconds=self._deadlines.apply))
+
+    async def resume(self) -> None:
+        await within(self._deadlines.call, "resuming generation", self._client.resume_generation())
+
+    async def name_weights(self, name: str) -> None:
+        """What vLLM itself reports as the version of its weights."""
+        await within(self._deadlines.call, "naming the weights", self._client.update_weight_version(name))
+
+    async def checksums(self) -> dict[str, str]:
+        """vLLM's own checksum of each live parameter."""
+        workers = await within(self._deadlines.apply, "checksums", self._client.compute_weight_checksums())
+        return {name: digest for worker in workers for name, digest in worker.items()}
+
+    @property
+    def is_dead(self) -> bool:
+        return self._client.errored
+
+    def in_flight(self) -> int:
+        return self._client.get_num_unfinished_requests()
+
+    async def _staged(self) -> str:
+        """Poll seldom: each call takes its turn between two forward passes."""
+        pause, deadline = _FIRST_POLL_S, asyncio.get_running_loop().time() + self._deadlines.stage
+        while (progress := Progress(**await self._worker("delta_poll"))).state == "working":
+            if asyncio.get_running_loop().time() > deadline:
+                await self.discard()
+                raise EngineError(f"staging took more than {self._deadlines.stage} s and was given up")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SLOWEST_POLL_S)
+        if progress.state != "ready":
+            await self.discard()
+            raise _ERRORS.get(progress.error_kind, SyncError)(progress.error or "nothing is staged")
+        return progress.fingerprint
+
+    async def _worker(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        # No deadline is passed on: vLLM would leave a late answer behind, as the answer to the next call.
+        call = self._client.collective_rpc(method, args=arguments)
+        answers = await within(seconds or self._deadlines.call, f"the worker's {method}", call)
+        return answers[0]
+
+
+_ERRORS: dict[str, type[SyncError]] = {
+    kind.__name__: kind for kind in (errors.ChainError, errors.IntegrityError, errors.BucketError)
+}
+
+
+async def within(seconds: float, what: str, call: Awaitable[T]) -> T:
+    """Raises EngineError when `call` takes longer."""
+    try:
+        return await asyncio.wait_for(call, seconds)
+    except TimeoutError as error:
+        raise EngineError(f"{what} took more than {seconds} s") from error

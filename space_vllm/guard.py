@@ -1,0 +1,104 @@
+"""Who may reach what: pure ASGI middleware around the whole server, closed by default.
+
+Compares the key and looks at the door; knows no weights. Without the endpoint plugin's state it lets nobody in.
+"""
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+from space_vllm.space import Door
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+STATE = "delta_access"  # where in the app's state `Access` is
+
+_NOT_LOADED = (
+    "the plugin delta_sync was not loaded, so no weights can be verified: install this project beside vLLM and set "
+    "VLLM_PLUGINS=delta_sync"
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    api_key: str = field(repr=False)
+    door: Door
+
+
+class Guard:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif STATE not in scope["app"].state:
+            await _refuse(503, _NOT_LOADED)(scope, receive, send)
+        else:
+            await self._http(scope["app"].state[STATE], scope, receive, send)
+
+    async def _http(self, access: Access, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if _is_open(path):
+            await self._app(scope, receive, send)
+        elif not _is_keyed(path):
+            await _refuse(404, f"there is nothing at {path}")(scope, receive, send)
+        elif not _has_key(scope, access.api_key):
+            await _refuse(401, "send the key VLLM_API_KEY as 'Authorization: Bearer KEY'")(scope, receive, send)
+        elif not path.startswith("/v1/"):
+            await self._app(scope, receive, send)
+        elif not access.door.is_open:
+            await _refuse(503, f"no verified weights are served: {access.door.reason}")(scope, receive, send)
+        else:
+            await self._app(scope, receive, _Answer(access.door, scope, receive, send))
+
+
+class _Answer:
+    """Holds back an answer when the door was shut after its request came in: its tokens may be from other weights."""
+
+    def __init__(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        self._door = door
+        self._scope, self._receive, self._send = scope, receive, send
+        self._closings = door.closings
+        self._started = self._dropped = False
+
+    async def __call__(self, message: Message) -> None:
+        if self._dropped:
+            return
+        if self._door.closings == self._closings:
+            self._started = True
+            await self._send(message)
+            return
+        self._dropped = True
+        if self._started:
+            raise ConnectionAbortedError("the weights were lost while this answer was sent; ask again")
+        refusal = _refuse(503, "the weights were lost while this answer was made; ask again")
+        await refusal(self._scope, self._receive, self._send)
+
+
+def _is_open(path: str) -> bool:
+    return path in ("/", "/health", "/monitor") or path.startswith("/monitor/")
+
+
+def _is_keyed(path: str) -> bool:
+    return path == "/metrics" or path.startswith(("/v1/", "/weights/"))
+
+
+def _has_key(scope: Scope, key: str) -> bool:
+    given = Headers(scope=scope).get("authorization", "")
+    return hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode())
+
+
+def _refuse(status: int, sentence: str) -> JSONResponse:
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}.get(status)
+    return JSONResponse({"error": sentence}, status, headers)

@@ -1,0 +1,117 @@
+"""`python -m space_vllm.serve [vLLM's own arguments]`: checks the settings, then becomes vLLM's server.
+
+Arguments given here come after the Space's own and win. Knows how vLLM is started, nothing of weights.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from transformers.utils import cached_file
+
+from space_vllm.plugin import NAME
+from space_vllm.settings import SettingError, Settings
+
+_SERVER = "vllm.entrypoints.openai.api_server"  # the CPU build has no `vllm` command
+
+_ARGUMENTS = (
+    *("--logprobs-mode", "processed_logprobs"),  # a trainer's importance ratios are wrong with any other
+    *("--worker-extension-cls", "space_vllm.worker.WorkerExtension"),
+    *("--middleware", "space_vllm.guard.Guard"),
+)
+# float32 holds every bf16 value and is faster than bf16 without hardware for it. Chunked prefill with a seed in the
+# request ends the CPU engine, and without it a whole prompt has to fit the batch.
+_CPU_ARGUMENTS = (
+    *("--dtype", "float32", "--enforce-eager"),
+    *("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"),
+)
+_ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "GRADIO_ANALYTICS_ENABLED": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+_FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        settings = Settings.from_environment(os.environ)
+        check_parallel(arguments)
+        check_plugin()
+        check_port(settings.host, settings.port)
+        check_model(settings)
+    except SettingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.flush()
+    os.execve(sys.executable, command(settings, arguments, on_cpu()), environment(os.environ))
+
+
+def command(settings: Settings, arguments: Sequence[str], cpu: bool) -> list[str]:
+    """No key and no token: those stay in the environment."""
+    place = ("--model", settings.model, "--served-model-name", settings.served_model_name)
+    address = ("--host", settings.host, "--port", str(settings.port))
+    defaults = _CPU_ARGUMENTS if cpu else ()
+    return [sys.executable, "-m", _SERVER, *place, *address, *_ARGUMENTS, *defaults, *arguments]
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    return {**_ENVIRONMENT, **given, **_FORCED}
+
+
+def on_cpu() -> bool:
+    """The rule by which vLLM itself takes its CPU platform."""
+    try:
+        return "cpu" in importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return True  # the distribution named vllm-cpu
+
+
+def check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise SettingError(f"cannot listen on {host}:{port}: {error.strerror}; set PORT to a free one.") from error
+
+
+def check_model(settings: Settings) -> None:
+    """A folder with a model, or a model id that the Hub or its cache here knows."""
+    model = Path(settings.model)
+    if model.is_dir() or settings.model.startswith(("/", ".", "~")):
+        if not (model / "config.json").is_file():
+            raise SettingError(
+                f"MODEL is {settings.model!r}, but there is no config.json: set it to a model's folder."
+            )
+        return
+    try:
+        cached_file(settings.model, "config.json", token=settings.hf_token)
+    except OSError as error:
+        reason = " ".join(str(error).split())
+        raise SettingError(f"MODEL {settings.model!r} cannot be had: {reason}") from error
+
+
+def check_parallel(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for short, name in (("-tp", "tensor"), ("-pp", "pipeline"), ("-dp", "data")):
+        parser.add_argument(short, f"--{name}-parallel-size", f"--{name}_parallel_size", default="1", dest=name)
+    for name, size in vars(parser.parse_known_args(arguments)[0]).items():
+        if size != "1":
+            raise SettingError(f"{name} parallelism of size {size}: this Space serves with one worker only.")
+
+
+def check_plugin() -> None:
+    """vLLM logs a plugin that it cannot find and goes on without."""
+    for group in ("vllm.general_plugins", "vllm.endpoint_plugins"):
+        if NAME not in importlib.metadata.entry_points(group=group).names:
+            raise SettingError(f"the plugin {NAME} is not in {group}: install this project (`pip install -e .`).")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

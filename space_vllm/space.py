@@ -1,0 +1,109 @@
+"""What the parts of the Space know of each other: the door that the guard keeps, and what is served and happened."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from shared.types import Kind, Run
+
+State = Literal["starting", "catching_up", "serving", "staging", "applying", "dirty"]
+
+
+@dataclass
+class Door:
+    """Closed unless verified weights are live. Requests that were inside when it was shut must not be answered."""
+
+    is_open: bool = False
+    reason: str = "the server is starting"
+    closings: int = 0
+
+    def open(self) -> None:
+        self.is_open, self.reason = True, ""
+
+    def shut(self, reason: str) -> None:
+        self.is_open, self.reason = False, reason
+        self.closings += 1
+
+
+@dataclass(frozen=True)
+class Served:
+    """A verified version that is live. Without a `run` it is the base model, version 0 of no run."""
+
+    run: Run | None
+    version: int
+    fingerprint: str
+
+    @property
+    def run_id(self) -> str | None:
+        return self.run.run_id if self.run else None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds; `pause_ms` is the time with no token generated, `apply_ms` the worker's part of it."""
+
+    stage_ms: float = 0.0
+    pause_ms: float = 0.0
+    apply_ms: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync(Timing):
+    """One version, end to end. `nbytes` were fetched; `reprefilled` requests were in flight at the pause."""
+
+    run_id: str
+    version: int
+    kind: Kind
+    nbytes: int
+    sparsity: float
+    reprefilled: int
+
+    def log_line(self) -> str:
+        return (
+            f"sync v{self.version} {self.kind} {self.nbytes / 1e6:.1f} MB sparsity {self.sparsity:.4f} | "
+            f"stage {self.stage_ms / 1e3:.2f}s pause {self.pause_ms / 1e3:.2f}s verified"
+        )
+
+
+@dataclass
+class Counters:
+    """Since the server started."""
+
+    syncs: int = 0
+    failed: int = 0
+    payload_bytes: int = 0
+    reprefilled: int = 0
+
+    def add(self, sync: Sync) -> None:
+        self.syncs += 1
+        self.payload_bytes += sync.nbytes
+        self.reprefilled += sync.reprefilled
+
+
+@dataclass
+class Status:
+    """What `GET /weights/status` tells, apart from the settings."""
+
+    state: State = "starting"
+    served: Served | None = None
+    last_sync: Sync | None = None
+    last_error: str | None = None
+    counters: Counters = field(default_factory=Counters)
+
+    def reached(self, version: int) -> bool:
+        return self.served is not None and self.served.version >= version
+
+    def record(self, served: Served, sync: Sync) -> None:
+        self.served, self.last_sync = served, sync
+        self.counters.add(sync)
+
+    def to_json(self) -> dict[str, Any]:
+        served = self.served
+        return {
+            "run_id": served.run_id if served else None,
+            "version": served.version if served else None,
+            "fingerprint": served.fingerprint if served else None,
+            "state": self.state,
+            "last_sync": asdict(self.last_sync) if self.last_sync else None,
+            "last_error": self.last_error,
+            "counters": asdict(self.counters),
+        }

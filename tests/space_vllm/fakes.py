@@ -1,0 +1,189 @@
+"""A worker without vLLM: the real receiver over a dict of tensors, behind an engine client that records its calls."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+from fastapi import FastAPI
+
+from shared.bits import bits
+from shared.bucket import open_bucket
+from shared.changes import Change
+from shared.types import Manifest
+from space_vllm.endpoint import EndpointPlugin, Space, install
+from space_vllm.engine import Deadlines
+from space_vllm.guard import Guard
+from space_vllm.receiver import Receiver, Weights
+from space_vllm.settings import Settings
+from trainer_box.publisher import Publisher
+
+KEY = "a-key-for-tests"
+QUICK = Deadlines(call=5, bucket=5, stage=5, pause=5, apply=5, retry=0.05, slowest_retry=0.1)
+
+
+def make_weights(seed: int, step: int = 0) -> Weights:
+    """Random weights; each step changes a few elements of each tensor, so that steps of one seed make deltas."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"embed.weight": (256, 16), "layers.0.weight": (32, 16), "norm.weight": (16,)}
+    weights = {name: torch.randn(shape, generator=generator).to(torch.bfloat16) for name, shape in shapes.items()}
+    for tensor in weights.values():
+        tensor.view(-1)[:8] += step
+    return weights
+
+
+def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class DictPlacement:
+    """The live model is a dict. `failures` counts how many of the next writes fail after their first tensor."""
+
+    def __init__(self, live: Weights) -> None:
+        self.live = live
+        self.failures = 0
+
+    def place_all(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        for name, tensor in tensors.items():
+            self.live[name] = tensor.clone()
+            self._fail()
+
+    def place_changes(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            bits(self.live[change.spec.name])[change.indices] = change.new
+            self._fail()
+
+    def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        return [name for name, tensor in tensors.items() if not torch.equal(bits(self.live[name]), bits(tensor))]
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the loader broke")
+
+
+class FakeClient:
+    """vLLM's engine client with one worker. `broken` maps the name of a call to what it raises, once."""
+
+    def __init__(self, base: Weights) -> None:
+        self.base = base
+        self.placement = DictPlacement({name: tensor.clone() for name, tensor in base.items()})
+        self.receiver = Receiver(self.placement)
+        self.calls: list[str] = []
+        self.paused = False
+        self.weight_version = "default"
+        self.in_flight = 0
+        self.errored = False
+        self.broken: dict[str, Exception] = {}
+
+    async def pause_generation(self, *, mode: str, clear_cache: bool) -> None:
+        assert (mode, clear_cache) == ("keep", True)
+        self._record("pause")
+        self.paused = True
+
+    async def resume_generation(self) -> None:
+        self._record("resume")
+        self.paused = False
+
+    async def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> Any:
+        assert timeout is None
+        if method != "delta_poll":
+            self._record(method)
+        return [self._worker(method, args)]
+
+    async def update_weight_version(self, new_version: str) -> None:
+        self.weight_version = new_version
+
+    async def compute_weight_checksums(self) -> list[dict[str, str]]:
+        return [{name: f"sum of {name}" for name in self.placement.live}]
+
+    def get_num_unfinished_requests(self) -> int:
+        return self.in_flight
+
+    def _worker(self, method: str, args: tuple[Any, ...]) -> Any:
+        if method == "delta_join":
+            return self.receiver.join(lambda: {name: tensor.clone() for name, tensor in self.base.items()})
+        if method == "delta_stage":
+            return self.receiver.stage(Manifest.from_json(args[0].encode(), "update"), [Path(p) for p in args[1]])
+        if method == "delta_poll":
+            return self.receiver.poll().to_wire()
+        if method == "delta_apply":
+            assert self.paused, "values are only placed in a pause"
+            return self.receiver.apply().to_wire()
+        assert method == "delta_discard"
+        return self.receiver.discard()
+
+    def _record(self, call: str) -> None:
+        self.calls.append(call)
+        if call in self.broken:
+            raise self.broken.pop(call)
+
+
+@dataclass
+class Running:
+    """The Space's app with its reconciler at work, reached as over HTTP."""
+
+    http: httpx.AsyncClient
+    client: FakeClient
+    space: Space
+    settings: Settings
+    app: FastAPI
+
+    @property
+    def live(self) -> Weights:
+        return self.client.placement.live
+
+    async def update(self, manifest: Manifest, wait: float = 10, **changed: Any) -> httpx.Response:
+        message = {
+            "repo_id": self.settings.bucket,
+            "filename": manifest.path,
+            "version": manifest.version,
+            "run_id": manifest.run_id,
+            **changed,
+        }
+        return await self.http.post("/weights/update", params={"wait": wait}, json=message)
+
+    async def status(self, **parameters: float) -> dict[str, Any]:
+        answer = await self.http.get("/weights/status", params=parameters)
+        assert answer.status_code == 200
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def healthy(self) -> None:
+        """Returns once /health answers 200; fails after ten seconds."""
+        async with asyncio.timeout(10):
+            while (await self.http.get("/health")).status_code != 200:
+                await asyncio.sleep(0.02)
+
+
+def make_settings(folder: Path, run_id: str | None = None) -> Settings:
+    return Settings(f"local:{folder}", "/model", "tiny", 7860, "127.0.0.1", KEY, None, run_id)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    folder: Path, *, base: Weights | None = None, run_id: str | None = None, healthy: bool = True
+) -> AsyncIterator[Running]:
+    """A Space over the bucket in `folder`; with `healthy`, waits until it is."""
+    client = FakeClient(base if base is not None else make_weights(0))
+    app, settings = FastAPI(), make_settings(folder, run_id)
+    EndpointPlugin("delta_sync").attach_router(app)
+    app.add_middleware(Guard)
+    space = install(app.state, settings, client, QUICK, {"dtype": "float32"})
+    task = asyncio.create_task(space.reconciler.run())
+    transport = httpx.ASGITransport(app)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://space", headers=headers) as http:
+        found = Running(http, client, space, settings, app)
+        if healthy:
+            await found.healthy()
+        yield found
+    task.cancel()
+
+
+def publisher(folder: Path, run_id: str) -> Publisher:
+    return Publisher(open_bucket(f"local:{folder}"), run_id)

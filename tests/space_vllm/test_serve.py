@@ -1,0 +1,63 @@
+"""What `python -m space_vllm.serve` checks, and the command it becomes."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from space_vllm import serve
+from space_vllm.settings import SettingError
+from tests.space_vllm.fakes import make_settings
+
+
+def test_arguments_given_by_hand_come_last_and_so_win(tmp_path: Path) -> None:
+    command = serve.command(make_settings(tmp_path), ["--dtype", "bfloat16"], cpu=True)
+    assert command[-2:] == ["--dtype", "bfloat16"]
+    assert command.index("float32") < command.index("bfloat16")
+
+
+def test_no_key_is_on_the_command_line(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    assert not [part for part in serve.command(settings, [], cpu=False) if settings.api_key in part]
+
+
+def test_logprobs_are_processed_and_only_a_cpu_gets_the_cpu_arguments(tmp_path: Path) -> None:
+    command = serve.command(make_settings(tmp_path), [], cpu=False)
+    assert command[command.index("--logprobs-mode") + 1] == "processed_logprobs"
+    assert "--dtype" not in command
+
+
+def test_dev_mode_stays_off_and_defaults_can_be_overridden() -> None:
+    found = serve.environment({"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "4", "HOME": "/home"})
+    assert found["VLLM_SERVER_DEV_MODE"] == "0"
+    assert (found["VLLM_CPU_KVCACHE_SPACE"], found["VLLM_PLUGINS"]) == ("4", "delta_sync")
+    assert found["HOME"] == "/home"
+
+
+@pytest.mark.parametrize("arguments", [["-tp", "2"], ["--pipeline-parallel-size=2"], ["--data_parallel_size", "4"]])
+def test_more_than_one_worker_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SettingError, match="one worker only"):
+        serve.check_parallel(["--seed", "1", *arguments])
+    serve.check_parallel(["-tp", "1", "--seed", "1"])
+
+
+def test_a_taken_port_is_refused() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(SettingError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            serve.check_port("127.0.0.1", port)
+    serve.check_port("127.0.0.1", port)
+
+
+def test_a_folder_without_a_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = {"BUCKET": f"local:{tmp_path}", "VLLM_API_KEY": "key", "HOST": "127.0.0.1", "PORT": "39217"}
+    for name, value in {**environment, "MODEL": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    assert serve.main([]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"MODEL is '{tmp_path}', but there is no config.json")
+    assert printed.count("\n") == 1
