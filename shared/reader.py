@@ -25,7 +25,7 @@ def list_runs(bucket: Bucket) -> list[Run]:
             runs.append(_read_run(bucket, folder))
         except MissingFileError:
             continue  # a folder of something else
-    return sorted(runs, key=lambda run: (run.created_at, run.run_id))
+    return sorted(runs, key=lambda run: run.age)
 
 
 def newest_run(bucket: Bucket) -> Run:

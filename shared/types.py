@@ -78,6 +78,11 @@ class Run:
     base: Base = Base()
     format: int = FORMAT
 
+    @property
+    def age(self) -> tuple[str, str]:
+        """Runs sort by the time of their creation."""
+        return self.created_at, self.run_id
+
     def to_json(self) -> bytes:
         return _dump(asdict(self))
 

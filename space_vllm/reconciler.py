@@ -40,7 +40,7 @@ class Target:
 
     @property
     def age(self) -> tuple[str, str, int]:
-        return (*_age(self.run), self.version)
+        return (*self.run.age, self.version)
 
 
 class Reconciler:
@@ -57,7 +57,7 @@ class Reconciler:
         self._reader: RunReader | None = None
         self._target: Target | None = None
         self._asked = self._answered = 0
-        self._failure: SyncError | None = None
+        self.failure: SyncError | None = None  # of the last attempt
         self._held: Held | None = None  # what the worker holds and the model has; None while nobody knows
         self._paused = False
         self._wake = asyncio.Event()
@@ -73,7 +73,7 @@ class Reconciler:
         served = self.status.served
         run = served.run if served and served.run_id == run_id else await self._find_run(run_id)
         assert run is not None
-        if served and served.run and _age(run) < _age(served.run):
+        if served and served.run and run.age < served.run.age:
             raise OlderRunError(f"run {run_id!r} is older than run {served.run_id!r}, which is followed")
         target = Target(run, version, path)
         if self._target is None or self._target.age <= target.age:
@@ -89,11 +89,6 @@ class Reconciler:
     def is_answered(self, ticket: int) -> bool:
         """Whether an attempt that began after the ticket was given has ended."""
         return self._answered >= ticket
-
-    @property
-    def failure(self) -> SyncError | None:
-        """Of the last attempt."""
-        return self._failure
 
     async def until(self, met: Callable[[], bool], seconds: float) -> bool:
         """Wait for a condition on this reconciler; whether it was met in time."""
@@ -113,7 +108,7 @@ class Reconciler:
         while True:
             ticket = self._asked
             self._wake.clear()
-            self._failure = await self._attempt()
+            self.failure = await self._attempt()
             self._answered = ticket
             self._notify()
             if self._door.is_open:
@@ -295,11 +290,6 @@ class Reconciler:
             return await asyncio.wait_for(asyncio.to_thread(function, *arguments), self._deadlines.bucket)
         except TimeoutError as error:
             raise BucketError(f"the bucket did not answer within {self._deadlines.bucket} s") from error
-
-
-def _age(run: Run) -> tuple[str, str]:
-    """Runs sort by the time of their creation."""
-    return run.created_at, run.run_id
 
 
 def _ms_since(started: float) -> float:

@@ -34,6 +34,7 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "GRADIO_ANALYTICS_ENABLED": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # 5 s would cut connections that a trainer is about to use again
 }
 _FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0"}
 

@@ -42,7 +42,8 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
+    children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return children
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -57,7 +58,7 @@ def steps_in(folder: Path) -> int:
     return sum(len(path.read_text().splitlines()) for path in folder.glob("runs/*/steps.jsonl"))
 
 
-def test_a_short_demo_serves_what_it_trains_at_another_temperature(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_a_short_demo_serves_what_it_trains(tmp_path: Path, free_port: Callable[[], int]) -> None:
     with demo(tmp_path, "--steps", "4", "--temperature", "0.7", "--port", str(free_port())) as process:
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, output

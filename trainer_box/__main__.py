@@ -41,7 +41,7 @@ def main() -> int:
 
 def train(script: ScriptArguments, training: TrainingConfig) -> int:
     """Returns the exit code. Raises SyncError for whatever a user can mend."""
-    what = _task(script)
+    what = _task(script, training.seed)
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
     checkpoint = _checkpoint(folder, script.run_id) if script.resume else None
@@ -72,8 +72,8 @@ def _publisher(bucket: Bucket, script: ScriptArguments) -> Publisher:
     return Publisher(bucket, script.run_id, model=script.model, base=base, serving_dtype=SERVED_DTYPE)
 
 
-def _task(script: ScriptArguments) -> dict[str, Any]:
-    """What is trained and on what, as the trainer takes it."""
+def _task(script: ScriptArguments, seed: int) -> dict[str, Any]:
+    """What is trained and on what, as the trainer takes it: TRL keeps the rows' order, so the seed chooses it here."""
     for name in ("model", "bucket"):
         if not vars(script)[name]:
             raise SyncError(f"no {name} is given; set --{name} or {name.upper()} in the environment")
@@ -83,7 +83,7 @@ def _task(script: ScriptArguments) -> dict[str, Any]:
         "model": script.model,
         "environment_factory": environment,
         "reward_funcs": [task.reward_function(script.reward)] if script.reward else None,
-        "train_dataset": task.dataset(script.dataset),
+        "train_dataset": task.dataset(script.dataset).shuffle(seed=seed),
     }
 
 

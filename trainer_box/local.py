@@ -31,6 +31,7 @@ from trainer_box.watch import watch
 _FREE_BYTES = 500_000_000
 _START_S = 300.0
 _QUIET = {"HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "0", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # threads that wait for each other by spinning starve vLLM on a small machine
 _TRAINING = (
     "--per-device-train-batch-size=32",
     "--num-generations=8",
@@ -174,7 +175,7 @@ def _train(arguments: DemoArguments, fleet: Fleet, units: Units, console: Consol
             f"--learning-rate={arguments.learning_rate}",
             *_TRAINING,
         ],
-        {},
+        _ONE_THREAD,
     )
     steps = watch(units, trainer, fleet.folder, arguments.steps, console)
     if trainer.exit_code != 0:

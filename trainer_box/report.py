@@ -113,7 +113,7 @@ def _sentences(summary: Json) -> list[str]:
         f"{summary['mean_payload_bytes'] / 1e3:.0f} kB of a {summary['model_bytes'] / 1e3:.0f} kB model",
         f"greedy solve rate on the same seeds: {rates['before']:.2f} before, {rates['after']:.2f} after training",
         f"served and trained policy: mean importance ratio {agreement['importance_ratio']:.4f}, largest "
-        f"log-probability difference {agreement['max_logprob_difference']:.4f} over {agreement['tokens']} tokens",
+        f"log-probability difference {agreement['max_logprob_difference']:.1e} over {agreement['tokens']} tokens",
     ]
     if found := summary["next_step_sparsity"]:
         rl_size = found["rl_size"]

@@ -6,13 +6,16 @@ parameter is synced, frozen ones too; rewards may have parts. Knows nothing of f
 """
 
 import json
+import logging
 import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,7 +51,7 @@ CHECKPOINT_FILE = "sync.json"
 _KEPT_ROLLOUTS = 4
 _NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "sample/staleness_mean", "sample/staleness_max")
 _FINAL = (400, 401, 403, 404, 422)
-_SAMPLES, _METRICS = 2, 9  # places of the queues in the arguments of TRL's rollout child
+_SAMPLES, _STOPPED, _METRICS = 2, 4, 9  # places in the arguments of TRL's rollout child
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
 
@@ -115,6 +118,10 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
 class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
     """Runs in TRL's rollout child: requests with our headers, and rewards with parts."""
 
+    def run(self) -> None:
+        with suppress(SyncError):  # the trainer has been told
+            super().run()
+
     async def _post(self, path: str, payload: Json, timeout: float, max_retries: int = 3) -> Json:
         url, limit = f"{self.vllm_server_url}{path}", aiohttp.ClientTimeout(total=timeout)
 
@@ -148,6 +155,7 @@ class RolloutWorker(async_rollout_worker.AsyncRolloutWorker):
     """TRL's handle on the rollout child; a child that failed is told in one sentence."""
 
     _loop_cls = RolloutLoop
+    _process: Any
 
     def start(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the child inherits it: Ctrl-C is the trainer's
@@ -162,10 +170,19 @@ class RolloutWorker(async_rollout_worker.AsyncRolloutWorker):
         try:
             super().check_health(stale_after_s)
         except RuntimeError as error:
-            reason = str(error.__cause__ or error).splitlines()[0]
+            reason = str(error.__cause__ or error).splitlines()[0].removeprefix("SyncError: ")
             raise SyncError(f"the rollouts stopped: {reason}") from error
         if self._process is not None and not self._process.is_alive():
             raise SyncError(f"the rollouts stopped: their process ended with exit code {self._process.exitcode}")
+
+    def stop(self) -> None:
+        child = self._process
+        if child is not None and child.is_alive() and isinstance(sys.exception(), KeyboardInterrupt):
+            child.kill()  # TRL would give its requests 15 s to end
+            child.join()
+        if child is not None and not child.is_alive():
+            self._process = None  # TRL's stop event would wait for ever for the dead child's thread to wake
+        super().stop()
 
 
 class _Tap:
@@ -203,9 +220,17 @@ def _is_known(value: float) -> bool:
 def _rollout_child(*arguments: Any) -> None:
     """TRL's rollout child. Being of this module, it has TRL imported without vLLM there too."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for queue in (arguments[_SAMPLES], arguments[_METRICS]):
-        queue.cancel_join_thread()  # at the end nobody reads them any more, and leaving would wait for a reader
+    logging.getLogger(async_rollout_worker.__name__).addFilter(_without_known_trace)
     _child_main(*arguments)
+    if arguments[_STOPPED].is_set():  # nobody reads the queues any more, and leaving would wait for a reader
+        for queue in (arguments[_SAMPLES], arguments[_METRICS]):
+            queue.cancel_join_thread()
+
+
+def _without_known_trace(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], SyncError):
+        record.exc_info = None  # the message says it all
+    return True
 
 
 def _end_with_parent() -> None:

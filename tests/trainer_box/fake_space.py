@@ -4,6 +4,7 @@ Knows no weights: an update is live at once unless a script says otherwise.
 """
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,10 @@ class FakeSpace(ThreadingHTTPServer):
         self.updates: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.completions: list[dict[str, Any]] = []
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that is stopped does not wait for its answer
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

@@ -195,6 +195,15 @@ def script(process: StartProcess, folder: Path, space: FakeSpace) -> Script:
     return Script(process, folder, space)
 
 
+@pytest.mark.slow
+def test_a_refusal_of_the_real_command_is_one_sentence_and_exit_code_1(script: Script, space: FakeSpace) -> None:
+    space.models = ["another"]
+    refused = script("--max-steps=1")
+    assert refused.wait(DEADLINE_S) == 1
+    assert refused.output().startswith(f"error: vLLM at {space.url} serves another, not"), refused.output()
+    assert refused.output().count("\n") == 1
+
+
 def wait_for_line(running: RunningProcess, text: str) -> None:
     end = time.monotonic() + DEADLINE_S
     while text not in running.output():
@@ -291,7 +300,7 @@ def test_a_key_that_is_withdrawn_ends_the_training_in_one_sentence(script: Scrip
     space.fixed["/v1/completions"] = Answer(401, {"error": "no or wrong key"})
     assert running.wait(DEADLINE_S) == 1, running.output()
     last = running.output().splitlines()[-1]
-    assert last.startswith("error: the rollouts stopped: "), running.output()
-    assert "/v1/completions answered HTTP 401" in last
+    assert last.startswith(f"error: the rollouts stopped: {space.url}/v1/completions answered HTTP 401"), last
+    assert "Traceback" not in running.output()
     assert KEY not in running.output()
     assert not psutil.wait_procs(started, timeout=10)[1]

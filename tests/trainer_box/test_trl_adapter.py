@@ -22,6 +22,7 @@ from transformers import AutoTokenizer
 
 from shared.errors import SyncError
 from shared.types import Json
+from tests.trainer_box import children
 from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
 from trainer_box.reward import Reward
 from trainer_box.tiny_policy import tiny_policy_path
@@ -237,13 +238,7 @@ def make_loop(url: str, tokenizer: Any, environment: type[Guess] | None = Guess,
 
 @contextmanager
 def running(loop: RolloutLoop) -> Iterator[None]:
-    def run() -> None:
-        try:
-            loop.run()
-        except SyncError:
-            pass  # told through the queue, as in the child
-
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=loop.run)
     thread.start()
     try:
         yield
@@ -375,7 +370,7 @@ def test_a_child_that_failed_is_told_in_one_sentence() -> None:
     with pytest.raises(SyncError) as caught:
         wait_for_info(worker)
         worker.check_health(300)
-    assert str(caught.value) == "the rollouts stopped: SyncError: http://x answered HTTP 401: no key"
+    assert str(caught.value) == "the rollouts stopped: http://x answered HTTP 401: no key"
 
 
 def wait_for_info(worker: RolloutWorker) -> None:
@@ -383,16 +378,27 @@ def wait_for_info(worker: RolloutWorker) -> None:
     assert worker._exception_info_queue._reader.poll(DEADLINE_S)
 
 
-def end_at_once() -> None:
-    raise SystemExit(7)
+def ended_process(target: Callable[..., None], *arguments: Any) -> multiprocessing.process.BaseProcess:
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    process.start()
+    process.join(DEADLINE_S)
+    assert process.exitcode == 7
+    return process
+
+
+def test_a_worker_whose_child_died_can_be_stopped() -> None:
+    worker = RolloutWorker()
+    worker._process = ended_process(children.die_while_a_thread_waits, worker._stop_event_mp)
+    stopping = threading.Thread(target=worker.stop, daemon=True)
+    stopping.start()
+    stopping.join(DEADLINE_S)
+    assert not stopping.is_alive()
 
 
 def test_a_child_that_is_gone_without_a_word_is_noticed_at_once() -> None:
     worker = RolloutWorker()
     worker._heartbeat_value.value = 2e9
     worker.check_health(300)
-    worker._process = multiprocessing.get_context("fork").Process(target=end_at_once)
-    worker._process.start()
-    worker._process.join(DEADLINE_S)
+    worker._process = ended_process(children.end_at_once, 7)
     with pytest.raises(SyncError, match="the rollouts stopped: their process ended with exit code 7"):
         worker.check_health(300)
