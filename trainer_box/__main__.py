@@ -30,6 +30,7 @@ INTERRUPTED = 130
 def main() -> int:
     try:
         preflight.check_one_process()  # first of all: the arguments already look for other processes
+        preflight.check_one_gpu()
         return train(*_arguments())
     except SyncError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -42,11 +43,15 @@ def main() -> int:
 def train(script: ScriptArguments, training: TrainingConfig) -> int:
     """Returns the exit code. Raises SyncError for whatever a user can mend."""
     what = _task(script, training.seed)
+    if training.dtype == "bfloat16":
+        print(
+            "warning: with bfloat16 parameters AdamW rounds small updates away; train with --dtype float32", flush=True
+        )
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
-    checkpoint = _checkpoint(folder, script.run_id) if script.resume else None
+    checkpoint, spent = _checkpoint(folder, script.run_id) if script.resume else (None, -1)
     trainer = _build(script, training, what)  # before the run: what cannot be trained leaves nothing in the bucket
-    with _publisher(bucket, script) as publisher, Interrupt() as interrupt:
+    with _publisher(bucket, script, spent) as publisher, Interrupt() as interrupt:
         weight_sync = WeightSync(bucket, publisher, replica, training.weight_sync_timeout, _print)
         trainer.policy_sync = weight_sync
         for callback in (StepLog(folder, weight_sync), SparsityReport(folder, SERVED_DTYPE), interrupt):
@@ -67,9 +72,9 @@ def _arguments() -> tuple[ScriptArguments, TrainingConfig]:
     return script, training
 
 
-def _publisher(bucket: Bucket, script: ScriptArguments) -> Publisher:
+def _publisher(bucket: Bucket, script: ScriptArguments, spent: int) -> Publisher:
     base = Base(repo=script.model)
-    return Publisher(bucket, script.run_id, model=script.model, base=base, serving_dtype=SERVED_DTYPE)
+    return Publisher(bucket, script.run_id, model=script.model, base=base, serving_dtype=SERVED_DTYPE, after=spent)
 
 
 def _task(script: ScriptArguments, seed: int) -> dict[str, Any]:
@@ -109,18 +114,21 @@ def _prepare_folder(script: ScriptArguments, training: TrainingConfig) -> Path:
     return folder
 
 
-def _checkpoint(folder: Path, run_id: str) -> str:
-    """The newest checkpoint in `folder`, which must be of this run."""
+def _checkpoint(folder: Path, run_id: str) -> tuple[str, int]:
+    """The newest checkpoint in `folder`, which must be of this run, and the version it was saved at."""
     checkpoint: str | None = get_last_checkpoint(str(folder))
     if checkpoint is None:
         raise SyncError(f"there is no checkpoint in {folder} to resume from; check --run-id and --output-dir")
-    state = Path(checkpoint, CHECKPOINT_FILE)
-    if not state.is_file():
-        raise SyncError(f"{checkpoint} has no {CHECKPOINT_FILE}, so it was not saved by this trainer")
-    saved = json.loads(state.read_text())["run_id"]
-    if saved != run_id:
-        raise SyncError(f"{checkpoint} belongs to run {saved!r}, not to {run_id!r}; resume with --run-id {saved}")
-    return checkpoint
+    try:
+        saved = json.loads(Path(checkpoint, CHECKPOINT_FILE).read_text())
+        owner, version = str(saved["run_id"]), int(saved["version"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SyncError(
+            f"{checkpoint} has no readable {CHECKPOINT_FILE}, was it saved by this trainer? {error}"
+        ) from error
+    if owner != run_id:
+        raise SyncError(f"{checkpoint} belongs to run {owner!r}, not to {run_id!r}; resume with --run-id {owner}")
+    return checkpoint, version
 
 
 def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, Any]) -> DeltaSyncTrainer:

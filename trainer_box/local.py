@@ -120,6 +120,8 @@ def run(arguments: DemoArguments, console: Console) -> int:
 
 def _plan(arguments: DemoArguments) -> Fleet:
     """Choose names and free ports. Raises SyncError where the demo could not run."""
+    if arguments.steps < 1:
+        raise SyncError(f"--steps {arguments.steps} is not possible; train for at least one step")
     if not arguments.no_ui:
         check_port(arguments.port, "--port")
     run_id = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"

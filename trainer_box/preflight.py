@@ -3,6 +3,7 @@
 import os
 
 import httpx
+import torch
 
 from shared.errors import SyncError
 from trainer_box.replica import Replica
@@ -16,6 +17,14 @@ def check_one_process() -> None:
         raise SyncError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but training runs in one process for now; start it without "
             "a launcher such as torchrun or accelerate"
+        )
+
+
+def check_one_gpu() -> None:
+    """Raises SyncError where transformers would spread the model over several GPUs by itself."""
+    if torch.cuda.device_count() > 1:
+        raise SyncError(
+            f"{torch.cuda.device_count()} GPUs are visible, but training uses one; choose it with CUDA_VISIBLE_DEVICES"
         )
 
 

@@ -69,10 +69,14 @@ class Unit:
     def log(self) -> Path:
         return self._log
 
-    def stop(self) -> None:
-        """End the process and all its children: asked first, then killed."""
+    def ask_to_stop(self) -> None:
         if self.exit_code is None:
             self._signal_group(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """End the process and all its children: asked first, killed when that does not help."""
+        if self.exit_code is None:
+            self.ask_to_stop()
             try:
                 self._process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
@@ -88,7 +92,7 @@ class Unit:
 
 
 class Units:
-    """The units of one loop, by name; leaving the context stops them all, the last started first."""
+    """The units of one loop, by name; leaving the context stops them all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -101,7 +105,9 @@ class Units:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM)]
-        for unit in reversed(self._units.values()):
+        for unit in self._units.values():
+            unit.ask_to_stop()
+        for unit in self._units.values():
             unit.stop()
         for number, handler in ignored:
             signal.signal(number, handler)

@@ -48,7 +48,7 @@ class Publisher:
     """The writer of one run. A run that exists already is continued with a new anchor; numbers are never reused.
 
     `serving_dtype` is what float tensors are cast to; None sends them as they come. `base` says where version 0 comes
-    from, for the record in `run.json`.
+    from, for the record in `run.json`. Numbers up to `after` are spent, as a checkpoint may know and the bucket not.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Publisher:
         base: Base | None = None,
         serving_dtype: torch.dtype | None = None,
         encoding: Encoding = "packed",
+        after: int = -1,
     ) -> None:
         self.run_id = checked_run_id(run_id)
         self._bucket = bucket
@@ -69,7 +70,8 @@ class Publisher:
         self._held: Snapshot | None = None
         self._whole = False  # whether what is held is the newest version in the bucket
         self._closed = False
-        self._next_version, self._epoch = self._claim(model, base or Base())
+        first, self._epoch = self._claim(model, base or Base())
+        self._next_version = max(first, after + 1)
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ from datasets import Dataset
 from openenv.core.generic_client import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from shared.errors import SyncError
 from shared.wordle import PROMPT
 from trainer_box.reward import Reward
 
@@ -73,7 +74,7 @@ class Wordle:
         """What the game pays as it stands, with `solved` and the sums it is made of as parts; None for a game whose
         connection was lost for good, which TRL leaves out.
 
-        Raises RuntimeError when the server refuses to play at all, so that training stops instead of learning nothing.
+        Raises SyncError when the server refuses to play at all, so that training stops instead of learning nothing.
         """
         if not self._last and self._failure is None:
             with suppress(*FAILURES):  # kept in self._failure
@@ -83,7 +84,7 @@ class Wordle:
             return Reward(self._last["score"], {"solved": float(self._last["won"]), **sums})
         if may_pass(self._failure):
             return None
-        raise RuntimeError(
+        raise SyncError(
             f"the environment at {self._url} refuses to play: {self._failure}; ENV_API_KEY must hold its key, if any"
         ) from self._failure
 

@@ -159,7 +159,9 @@ def test_a_resume_without_a_checkpoint_of_that_run_is_refused(refusal: Refusal, 
     assert "there is no checkpoint in out to resume from" in refusal(*resume)
     checkpoint = Path("out", "checkpoint-3")
     checkpoint.mkdir()
-    assert "out/checkpoint-3 has no sync.json, so it was not saved by this trainer" in refusal(*resume)
+    assert "out/checkpoint-3 has no readable sync.json, was it saved by this trainer?" in refusal(*resume)
+    (checkpoint / "sync.json").write_text('{"run_id": "r"')
+    assert "has no readable sync.json" in refusal(*resume)
     (checkpoint / "sync.json").write_text(json.dumps({"run_id": "older", "version": 3}))
     assert "belongs to run 'older', not to 'r'; resume with --run-id older" in refusal(*resume)
 

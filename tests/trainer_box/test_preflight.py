@@ -31,6 +31,14 @@ def test_a_space_that_is_as_it_should_be_passes(space: FakeSpace) -> None:
     preflight.check_replica(Replica(space.url), "tiny", 1)
 
 
+def test_several_visible_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(SyncError, match="2 GPUs are visible.*CUDA_VISIBLE_DEVICES"):
+        preflight.check_one_gpu()
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    preflight.check_one_gpu()
+
+
 @pytest.mark.parametrize("size", ["2", "8"])
 def test_a_launcher_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)

@@ -311,6 +311,11 @@ def test_a_full_disk_is_a_sync_error_and_the_next_publish_covers_it(
     assert same(received(bucket), weights)
 
 
+def test_numbers_that_only_a_checkpoint_knows_are_not_used_again(bucket: MemoryBucket) -> None:
+    Publisher(bucket, "r").publish(model().items())
+    assert Publisher(bucket, "r", after=7).publish(model().items()).version == 8
+
+
 def test_trainer_numbers_that_are_not_json_are_refused(bucket: MemoryBucket) -> None:
     publisher = Publisher(bucket, "r")
     with pytest.raises(SyncError, match="JSON"):

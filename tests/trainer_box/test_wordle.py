@@ -12,6 +12,7 @@ import pytest
 import stamina
 from transformers.utils import get_json_schema
 
+from shared.errors import SyncError
 from shared.wordle import PROMPT, load_words, secret_for
 from tests.space_env.server import running
 from trainer_box.wordle import GAME_OVER, Wordle, dataset
@@ -222,7 +223,7 @@ def test_the_key_is_sent_and_a_wrong_one_stops_training(monkeypatch: pytest.Monk
         async with game(url) as wordle:
             with pytest.raises(ConnectionError, match="403"):
                 await wordle.guess(SECRET)
-            with pytest.raises(RuntimeError, match="refuses to play: .*ENV_API_KEY must hold its key") as refused:
+            with pytest.raises(SyncError, match="refuses to play: .*ENV_API_KEY must hold its key") as refused:
                 await wordle.get_reward()
             assert "mistaken" not in str(refused.value)
 
@@ -236,7 +237,7 @@ def test_the_key_is_sent_and_a_wrong_one_stops_training(monkeypatch: pytest.Monk
 def test_an_unknown_word_list_stops_training(url: str) -> None:
     async def play() -> None:
         async with game(url, words="huge") as wordle:
-            with pytest.raises(RuntimeError, match="refuses to play: no word list named 'huge'"):
+            with pytest.raises(SyncError, match="refuses to play: no word list named 'huge'"):
                 with pytest.raises(ValueError, match="no word list named 'huge'"):
                     await wordle.guess(SECRET)
                 await wordle.get_reward()
