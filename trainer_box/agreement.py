@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from shared.errors import SyncError
-from trainer_box.replica import auth_headers
+from trainer_box.replica import vllm_headers
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def sample(
 ) -> list[Completion]:
     """One completion per prompt of token ids. Raises SyncError when the server does not answer."""
     completions = []
-    with httpx.Client(base_url=url, headers=auth_headers(), timeout=120, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers=vllm_headers(url), timeout=120, trust_env=False) as client:
         for seed, prompt in enumerate(prompts):
             request = {
                 "model": model,

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from shared.errors import SyncError
 from shared.wordle import GUESSES, PROMPT
 from trainer_box.conversation import Message, Tool, check_template, parse_answer, render, tool_result
-from trainer_box.replica import auth_headers
+from trainer_box.replica import vllm_headers
 
 EVALUATION_SEEDS = range(1_000_000, 1_000_200)
 AT_ONCE = 64
@@ -160,7 +160,7 @@ async def served_policy(
     body = {"model": model, "temperature": temperature, "max_tokens": max_tokens, "return_token_ids": True}
     async with httpx.AsyncClient(
         base_url=url,
-        headers=auth_headers(),
+        headers=vllm_headers(url),
         limits=httpx.Limits(max_connections=AT_ONCE),
         timeout=None,
     ) as client:

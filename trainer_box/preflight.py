@@ -5,6 +5,7 @@ import os
 import httpx
 import torch
 
+from shared.auth import auth_headers
 from shared.errors import SyncError
 from trainer_box.replica import Replica
 
@@ -47,8 +48,9 @@ def check_replica(replica: Replica, model: str, deadline_s: float) -> None:
 def check_environment(url: str) -> None:
     """Raises SyncError unless the environment answers."""
     try:
-        status = httpx.get(f"{url.rstrip('/')}/health", timeout=10, trust_env=False).status_code
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        headers = auth_headers(url, None, os.environ.get("HF_TOKEN"))
+        status = httpx.get(f"{url.rstrip('/')}/health", headers=headers, timeout=10, trust_env=False).status_code
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise SyncError(f"the environment at {url} cannot be reached: {error}; is it running?") from error
     if status != 200:
         raise SyncError(f"the environment at {url} answered HTTP {status} on /health; is it running?")

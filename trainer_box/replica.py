@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from shared.auth import auth_headers
 from shared.errors import SyncError
 from shared.types import Json, Manifest
 
@@ -16,15 +17,9 @@ _CONNECT_S = 10.0
 _POLL_S = 2.0
 
 
-def auth_headers() -> dict[str, str]:
-    """The Space's key, and for a private Space the Hub token that its proxy asks for, from the environment."""
-    headers = {}
-    for header, name in (("Authorization", "VLLM_API_KEY"), ("X-HF-Authorization", "HF_TOKEN")):
-        if key := os.environ.get(name):
-            if not (key.isascii() and key.isprintable()):  # the HTTP client would repeat it in its error
-                raise SyncError(f"{name} holds a line break or another character that no key has; set it anew")
-            headers[header] = f"Bearer {key}"
-    return headers
+def vllm_headers(url: str) -> dict[str, str]:
+    """What every request to the vLLM Space carries, from the environment."""
+    return auth_headers(url, os.environ.get("VLLM_API_KEY"), os.environ.get("HF_TOKEN"))
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,10 @@ class Replica:
         if not self.url.startswith(("http://", "https://")):
             raise SyncError(f"the address of vLLM should look like http://host:port, not {url!r}; set --vllm-url")
         try:
-            self._client = httpx.Client(base_url=self.url, headers=auth_headers(), timeout=_CONNECT_S, trust_env=False)
-        except httpx.InvalidURL as error:
+            self._client = httpx.Client(
+                base_url=self.url, headers=vllm_headers(self.url), timeout=_CONNECT_S, trust_env=False
+            )
+        except (httpx.InvalidURL, ValueError) as error:
             raise SyncError(f"{url!r} is not an address: {error}; set --vllm-url") from error
 
     def wait_until_healthy(self, deadline_s: float) -> None:

@@ -29,7 +29,7 @@ from trl import import_utils
 from shared.errors import SyncError
 from shared.types import Json
 from trainer_box import attention
-from trainer_box.replica import auth_headers
+from trainer_box.replica import vllm_headers
 from trainer_box.reward import Reward
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -126,7 +126,7 @@ class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
         url, limit = f"{self.vllm_server_url}{path}", aiohttp.ClientTimeout(total=timeout)
 
         async def post_once() -> Json:
-            async with self.session.post(url, json=payload, headers=auth_headers(), timeout=limit) as response:
+            async with self.session.post(url, json=payload, headers=vllm_headers(url), timeout=limit) as response:
                 if response.status in _FINAL:
                     raise SyncError(f"{url} answered HTTP {response.status}: {(await response.text())[:300]}")
                 response.raise_for_status()

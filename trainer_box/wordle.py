@@ -13,6 +13,7 @@ from datasets import Dataset
 from openenv.core.generic_client import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from shared.auth import auth_headers
 from shared.errors import SyncError
 from shared.wordle import PROMPT
 from trainer_box.reward import Reward
@@ -124,8 +125,7 @@ class Wordle:
 
     def _connection(self) -> GenericEnvClient:
         if self._client is None:
-            key = os.environ.get("ENV_API_KEY")
-            headers = {"Authorization": f"Bearer {key}"} if key else None
+            headers = auth_headers(self._url, os.environ.get("ENV_API_KEY"), os.environ.get("HF_TOKEN"))
             self._client = GenericEnvClient(self._url, message_timeout_s=MESSAGE_SECONDS, headers=headers)
         return self._client
 

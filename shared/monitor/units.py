@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from shared import strict_json
+from shared.auth import auth_headers
 from shared.types import Json
 
 _TIMEOUT_S = 4.0
@@ -26,10 +27,7 @@ class Unit:
     """One status page. `key` is the bearer key, `hub_token` what the proxy of a private Space asks for."""
 
     def __init__(self, url: str, path: str, key: str = "", hub_token: str = "") -> None:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        if hub_token:
-            headers["X-HF-Authorization"] = f"Bearer {hub_token}"
-        self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        self._client = httpx.Client(headers=auth_headers(url, key, hub_token), timeout=_TIMEOUT_S, trust_env=False)
         self._address = url.rstrip("/") + path
 
     def ask(self) -> Answer:

@@ -1,0 +1,26 @@
+"""The headers with which one unit asks another: the unit's own key, and what the proxy of a private Space wants.
+
+Knows header names. Where keys come from is for the callers; they are never part of a message.
+"""
+
+from urllib.parse import urlsplit
+
+from shared.errors import SyncError
+
+_SPACES = ".hf.space"
+
+
+def auth_headers(url: str, key: str | None, hub_token: str | None) -> dict[str, str]:
+    """The Hub token goes to Spaces only, never to another host. Raises SyncError for a key that no header can hold."""
+    headers = {}
+    if key:
+        headers["Authorization"] = _bearer(key, f"the key for {url}")
+    if hub_token and (urlsplit(url).hostname or "").endswith(_SPACES):
+        headers["X-HF-Authorization"] = _bearer(hub_token, "HF_TOKEN")
+    return headers
+
+
+def _bearer(secret: str, what: str) -> str:
+    if not (secret.isascii() and secret.isprintable()):  # an HTTP client would repeat it in its error
+        raise SyncError(f"{what} holds a line break or another character that no key has; set it anew")
+    return f"Bearer {secret}"

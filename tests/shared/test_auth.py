@@ -1,0 +1,27 @@
+import pytest
+
+from shared.auth import auth_headers
+from shared.errors import SyncError
+
+SPACE = "https://user-vllm.hf.space/"
+
+
+def test_a_space_is_asked_with_its_key_and_the_hub_token() -> None:
+    headers = {"Authorization": "Bearer key", "X-HF-Authorization": "Bearer hf_token"}
+    assert auth_headers(SPACE, "key", "hf_token") == headers
+    assert auth_headers(SPACE, None, None) == {}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000", "https://hf.space.example.com", "https://evil-hf.space.io", "https://nothf.space"]
+)
+def test_the_hub_token_goes_to_no_other_host(url: str) -> None:
+    assert auth_headers(url, "key", "hf_token") == {"Authorization": "Bearer key"}
+
+
+@pytest.mark.parametrize("secret", ["secret\n", "secr\u00e9t", "sec\tret"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_told(secret: str) -> None:
+    for keys in ((secret, None), (None, secret)):
+        with pytest.raises(SyncError, match="line break") as caught:
+            auth_headers(SPACE, *keys)
+        assert "sec" not in str(caught.value).replace(SPACE, "")
