@@ -145,7 +145,7 @@ def test_the_end_tells_learning_payload_agreement_and_sparsity(tmp_path: Path) -
     assert "learned: reward +0.0" in text
     assert "3 versions published, every one verified; mean payload 350 kB of a 1340 kB model" in text
     assert "greedy solve rate on the same seeds: 0.10 before, 0.60 after training" in text
-    assert "mean importance ratio 1.0012, largest log-probability difference 0.0123 over 768 tokens" in text
+    assert "mean importance ratio 1.0012, largest log-probability difference 1.2e-02 over 768 tokens" in text
     assert "sparsity 0.700 at this learning rate; one more step at an RL-size" in text
     assert "would have 0.900" in text
     assert "seconds: start 30, train 200" in text
