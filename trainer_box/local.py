@@ -19,6 +19,7 @@ from types import FrameType
 
 from rich.console import Console
 from transformers import HfArgumentParser
+from transformers.utils.logging import disable_progress_bar
 
 from shared.errors import SyncError
 from shared.types import Json
@@ -74,6 +75,7 @@ class Fleet:
 def main() -> int:
     (arguments,) = HfArgumentParser(DemoArguments).parse_args_into_dataclasses()
     signal.signal(signal.SIGTERM, _interrupt)
+    disable_progress_bar()
     try:
         return run(arguments, Console())
     except SyncError as error:
