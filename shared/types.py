@@ -1,4 +1,4 @@
-"""What the units say to each other: runs, manifests, the pointer and the update message, as plain data.
+"""What the units say to each other: runs, manifests and the pointer, as plain data.
 
 No I/O, no torch, no engine. Parsing is strict: a document that is not exactly what it should be raises IntegrityError,
 because falling back to a guess would serve the wrong weights.

@@ -36,21 +36,26 @@ class LoaderPlacement:
     def place_changes(self, changes: Sequence[Change]) -> None:
         load_checkpoint_weight_patches(self._model, [_patch(change) for change in changes])
 
+    def reached(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        return [name for name, copies in self._copies(tensors) if copies]
+
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        """A tensor that vLLM passes over is not served, so it differs."""
+        return [name for name, copies in self._copies(tensors) if not copies or not all(copies)]
+
+    def _copies(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, list[bool]]]:
+        """For each tensor, whether each of the copies that vLLM would make of it finds the same bits there."""
         found: list[bool] = []
 
         def compare(live: torch.Tensor, wire: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
             found.append(_same(live, wire))
             return live
 
-        names = []
-        with _copies_replaced_by(compare):
-            for name, tensor in tensors.items():
-                found.clear()
+        for name, tensor in tensors.items():
+            found.clear()
+            with _copies_replaced_by(compare):
                 self._load({name: tensor})
-                if not found or not all(found):  # a tensor that vLLM passes over is not served
-                    names.append(name)
-        return names
+            yield name, list(found)
 
     def _load(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
         load_weights: Any = self._model.load_weights

@@ -20,5 +20,8 @@ class Placement(Protocol):
     def place_changes(self, changes: Sequence[Change]) -> None:
         """Write the changed elements, `new` bits at `indices`."""
 
+    def reached(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        """The names that the live model takes values from; nothing is written."""
+
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         """The names whose values are not those in the live model, bit for bit after an exact cast."""

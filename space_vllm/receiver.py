@@ -127,11 +127,19 @@ class Receiver:
 
     def _place(self, staged: _Staged, snapshot: Snapshot) -> None:
         if staged.snapshot is not None:
+            self._check_coverage(staged.snapshot)
             self._placement.place_all(snapshot.tensors)
             self._compare(snapshot.tensors)
         elif staged.changes:
             self._placement.place_changes(staged.changes)
             self._compare({change.spec.name: snapshot.tensors[change.spec.name] for change in staged.changes})
+
+    def _check_coverage(self, snapshot: Snapshot) -> None:
+        """A part of a fused parameter that an anchor lacks would keep its old values, unseen by vLLM's loader."""
+        held = self._held.tensors if self._held is not None else {}
+        absent = {name: tensor for name, tensor in held.items() if name not in snapshot.tensors}
+        if live := self._placement.reached(absent):
+            raise SyncError(f"{len(live)} live tensors are missing, such as {live[0]!r}; publish every parameter")
 
     def _compare(self, tensors: Weights) -> None:
         if names := self._placement.differing(tensors):

@@ -137,6 +137,7 @@ class Reconciler:
 
     def _note(self, failure: SyncError) -> None:
         """A version of a run that was reached before the failure is served; what may pass by itself is retried."""
+        self._reader = None  # what it has read may be what was wrong
         self.status.last_error = str(failure)
         self.status.counters.failed += 1
         _LOG.warning("no sync: %s", failure)

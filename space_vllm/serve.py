@@ -13,6 +13,8 @@ from pathlib import Path
 
 from transformers.utils import cached_file
 
+from shared.bucket import open_bucket
+from shared.errors import BucketError
 from space_vllm.plugin import NAME
 from space_vllm.settings import SettingError, Settings
 
@@ -44,9 +46,10 @@ def main(arguments: Sequence[str]) -> int:
         settings = Settings.from_environment(os.environ)
         check_parallel(arguments)
         check_plugin()
+        open_bucket(settings.bucket, settings.hf_token)
         check_port(settings.host, settings.port)
         check_model(settings)
-    except SettingError as error:
+    except (SettingError, BucketError) as error:
         print(error, file=sys.stderr)
         return 1
     sys.stdout.flush()

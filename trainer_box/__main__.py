@@ -11,7 +11,8 @@ from transformers import HfArgumentParser
 from transformers.trainer_utils import get_last_checkpoint
 
 from shared.bucket import Bucket, open_bucket
-from shared.errors import SyncError
+from shared.errors import ChainError, SyncError
+from shared.reader import RunReader
 from shared.types import Base, checked_run_id
 from trainer_box import preflight, task
 from trainer_box.arguments import ScriptArguments
@@ -35,6 +36,9 @@ def main() -> int:
     except SyncError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"error: {error}; the output folder or the disk of this machine does not take it", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -50,6 +54,8 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
     checkpoint, spent = _checkpoint(folder, script.run_id) if script.resume else (None, -1)
+    if not script.resume:
+        _check_unused(bucket, script.run_id)
     trainer = _build(script, training, what)  # before the run: what cannot be trained leaves nothing in the bucket
     with _publisher(bucket, script, spent) as publisher, Interrupt() as interrupt:
         weight_sync = WeightSync(bucket, publisher, replica, training.weight_sync_timeout, _print)
@@ -97,9 +103,20 @@ def _connect(script: ScriptArguments, training: TrainingConfig) -> tuple[Bucket,
     if script.env_url:
         preflight.check_environment(script.env_url)
     replica = Replica(script.vllm_url)
+    _print(f"waiting for vLLM at {replica.url}, {training.vllm_server_timeout:.0f} s at most")
     preflight.check_replica(replica, script.model, training.vllm_server_timeout)
     training.vllm_server_base_url = replica.url
     return bucket, replica
+
+
+def _check_unused(bucket: Bucket, run_id: str) -> None:
+    try:
+        RunReader(bucket, run_id).run()
+    except ChainError:
+        return
+    raise SyncError(
+        f"run {run_id!r} is in bucket {bucket.name} already; go on with it by --resume, or choose another --run-id"
+    )
 
 
 def _prepare_folder(script: ScriptArguments, training: TrainingConfig) -> Path:

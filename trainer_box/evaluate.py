@@ -163,6 +163,7 @@ async def served_policy(
         headers=vllm_headers(url),
         limits=httpx.Limits(max_connections=AT_ONCE),
         timeout=None,
+        trust_env=False,
     ) as client:
 
         async def generate(prompts: list[list[int]]) -> list[list[int]]:

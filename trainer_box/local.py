@@ -73,17 +73,26 @@ class Fleet:
 
 
 def main() -> int:
-    (arguments,) = HfArgumentParser(DemoArguments).parse_args_into_dataclasses()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     disable_progress_bar()
     try:
-        return run(arguments, Console())
+        return run(_arguments(), Console())
     except SyncError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; everything that was started has been stopped", file=sys.stderr)
         return 130
+
+
+def _arguments() -> DemoArguments:
+    arguments: DemoArguments
+    try:
+        (arguments,) = HfArgumentParser(DemoArguments).parse_args_into_dataclasses()
+    except ValueError as error:
+        raise SyncError(f"the arguments cannot be used: {error}; see --help") from error
+    return arguments
 
 
 def run(arguments: DemoArguments, console: Console) -> int:

@@ -104,7 +104,10 @@ class Units:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM)]
+        ignored = [
+            (number, signal.signal(number, signal.SIG_IGN))
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ]
         for unit in self._units.values():
             unit.ask_to_stop()
         for unit in self._units.values():

@@ -20,7 +20,7 @@ from shared.bits import itemsize
 from shared.bucket import Bucket
 from shared.changes import Change
 from shared.container import content_hash
-from shared.errors import ChainError, IntegrityError, SyncError
+from shared.errors import BucketError, ChainError, IntegrityError, SyncError
 from shared.files import Encoding, Label, write_anchor, write_delta
 from shared.reader import RunReader
 from shared.snapshot import Snapshot
@@ -108,6 +108,7 @@ class Publisher:
         self._number(diff.version)
         if diff.number_before != self._next_version:
             raise SyncError(f"the diff of version {diff.version} is outdated by a later publish; take it again")
+        self._check_alone(diff.version)
         self._next_version = diff.version + 1  # a number is spent even when what follows fails
         if self._held is None or not self._whole:
             self._held = Snapshot(diff.weights if self._held is None else self._held.tensors)
@@ -158,6 +159,19 @@ class Publisher:
             raise SyncError(f"version {version} of run {self.run_id!r} is spent, the next is {self._next_version}")
         return self._next_version if version is None else version
 
+    def _check_alone(self, version: int) -> None:
+        """Raises BucketError, and closes for good, when another publisher has written the run meanwhile."""
+        try:
+            newest = self._reader.newest()
+        except ChainError:
+            return
+        if newest.writer_epoch > self._epoch or newest.version >= version:
+            self._closed = True
+            raise BucketError(
+                f"run {self.run_id!r} is being written by another publisher: version {newest.version} is of writer "
+                f"epoch {newest.writer_epoch}, this one has {self._epoch}; stop one of the two"
+            )
+
     def _write(self, diff: Diff, snapshot: Snapshot, folder: Path, trainer: Mapping[str, Any]) -> Manifest:
         started = time.perf_counter()
         local, kind = self._encode(diff, snapshot, folder / "data.safetensors")
@@ -205,6 +219,7 @@ class Publisher:
     def _announce(self, manifest: Manifest) -> None:
         raw = manifest.to_json()
         path = layout.manifest(self.run_id, manifest.version)
+        Manifest.from_json(raw, path)  # what no reader would accept is not announced
         self._bucket.write(path, raw)
         pointer = Pointer(self.run_id, manifest.version, path, xxhash.xxh3_128_hexdigest(raw))
         self._bucket.write(layout.pointer(self.run_id), pointer.to_json(), replace=True)

@@ -7,10 +7,8 @@ import random
 from collections import Counter
 from typing import Any
 
-from shared.wordle import GUESSES, LETTERS, PROMPT, RIGHT, WordList, feedback, render, secret_for
+from shared.wordle import GUESSES, PROMPT, WordList, feedback, render, secret_for
 from trainer_box.conversation import Message, tool_call, tool_result
-
-WON = RIGHT * LETTERS
 
 
 class PracticeWordle:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import aiohttp
 import torch
+from safetensors import SafetensorError
 from transformers import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import import_utils
@@ -60,7 +61,7 @@ NamedTensors = Iterator[tuple[str, torch.Tensor]]
 class TrainingConfig(AsyncGRPOConfig):
     """TRL's arguments, with the defaults that this trainer needs."""
 
-    output_dir: str | None = field(default=None, metadata={"help": "Checkpoints and logs; by default runs/<run id>."})
+    output_dir: str | None = field(default="", metadata={"help": "Checkpoints and logs; by default runs/<run id>."})
     max_tool_calling_iterations: int | None = field(default=6, metadata={"help": "Tool turns of an episode."})
     report_to: list[str] | str = field(default_factory=list, metadata={"help": "Where TRL reports to, e.g. trackio."})
 
@@ -101,7 +102,10 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CHECKPOINT_FILE).write_text(json.dumps(self.policy_sync.checkpoint_state()))
-        super()._save_checkpoint(model, trial)
+        try:
+            super()._save_checkpoint(model, trial)
+        except SafetensorError as error:
+            raise SyncError(f"checkpoint {folder} cannot be saved: {error}; is the disk full?") from error
 
     def _named_tensors(self) -> NamedTensors:
         for name, parameter in self.accelerator.unwrap_model(self.model).named_parameters():

@@ -57,6 +57,9 @@ class DictPlacement:
             bits(self.live[change.spec.name])[change.indices] = change.new
             self._fail()
 
+    def reached(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        return [name for name in tensors if name in self.live]
+
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         return [name for name, tensor in tensors.items() if not torch.equal(bits(self.live[name]), bits(tensor))]
 

@@ -58,6 +58,19 @@ def test_applying_places_what_is_staged(delta: tuple[Manifest, list[Path]]) -> N
     assert equal(placement.live, make_weights(1, step=1))
 
 
+def test_an_anchor_without_a_tensor_that_is_live_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    receiver, placement = joined()
+    some = dict(list(make_weights(2).items())[1:])
+    with publisher(tmp_path, "run") as out:
+        anchor = out.publish(some.items())
+    receiver.stage(anchor, [tmp_path / file.path for file in anchor.files])
+    settled(receiver)
+    outcome = receiver.apply()
+    assert "1 live tensors are missing" in outcome.error
+    assert not outcome.dirty
+    assert equal(placement.live, make_weights(1))
+
+
 def test_a_delta_on_another_base_is_not_staged(delta: tuple[Manifest, list[Path]]) -> None:
     receiver, _ = joined(live_seed=2)
     receiver.stage(*delta)

@@ -19,7 +19,10 @@ from tests.conftest import RunningProcess, StartProcess
 from tests.trainer_box import number_task
 from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
 from trainer_box import __main__ as trainer
+from trainer_box.arguments import ScriptArguments
+from trainer_box.publisher import Publisher
 from trainer_box.tiny_policy import tiny_policy_path
+from trainer_box.trl_adapter import TrainingConfig
 
 KEY = "a-very-secret-key"
 MODEL = str(tiny_policy_path())
@@ -110,6 +113,18 @@ def test_a_model_that_does_not_exist_is_refused_though_it_is_served(refusal: Ref
 def test_a_served_name_that_does_not_match_is_refused(refusal: Refusal, space: FakeSpace) -> None:
     space.models = ["another"]
     assert f"serves another, not '{MODEL}'" in refusal(*options(space.url))
+
+
+def test_a_run_that_exists_is_refused_without_resume(refusal: Refusal, space: FakeSpace) -> None:
+    Publisher(open_bucket("local:other"), "r").close()
+    sentence = refusal(*options(space.url, bucket="local:other"))
+    assert "run 'r' is in bucket local:other already; go on with it by --resume" in sentence
+
+
+def test_checkpoints_go_to_the_folder_of_the_run_by_default(folder: Path) -> None:
+    script = ScriptArguments(run_id="r")
+    assert trainer._prepare_folder(script, TrainingConfig()) == Path("runs", "r")
+    assert Path("runs", "r").is_dir()
 
 
 def test_raw_log_probabilities_are_refused(refusal: Refusal, space: FakeSpace) -> None:

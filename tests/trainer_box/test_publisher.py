@@ -161,7 +161,7 @@ def test_a_tensor_that_does_not_fit_is_refused_and_nothing_is_written(bucket: Me
 def failures(bucket: MemoryBucket) -> Iterator[None]:
     """The bucket fails at each of the three writes of a version, before and after it took effect."""
     for late in (False, True):
-        for call in range(3):
+        for call in range(2, 5):  # two reads look for another publisher
             bucket.fail_in, bucket.late = call, late
             yield
 
@@ -193,10 +193,23 @@ def test_after_any_failure_the_next_publish_covers_everything(bucket: MemoryBuck
     publisher.close()
 
 
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_bucket_that_fails_before_anything_is_written_costs_nothing(bucket: MemoryBucket, call: int) -> None:
+    publisher, weights = Publisher(bucket, "r"), model()
+    publisher.publish(weights.items())
+    nudge(weights, 1)
+    bucket.fail_in = call
+    with pytest.raises(BucketError):
+        publisher.publish(weights.items())
+    manifest = publisher.publish(weights.items())
+    assert (manifest.version, manifest.kind) == (1, "delta")
+    assert same(received(bucket), weights)
+
+
 def test_after_a_failure_the_tensors_are_still_held_to_those_of_the_run(bucket: MemoryBucket) -> None:
     publisher, weights = Publisher(bucket, "r"), model()
     publisher.publish(weights.items())
-    bucket.fail_in = 0
+    bucket.fail_in = 2
     with pytest.raises(BucketError):
         publisher.publish(weights.items())
     with pytest.raises(SyncError, match="norm.weight"):
@@ -212,7 +225,7 @@ def test_numbers_are_never_reused_after_reopening(bucket: MemoryBucket) -> None:
     publisher.publish(weights.items())
     publisher.publish(weights.items(), version=7)
     for call, spent in enumerate((8, 9, 10)):  # data alone; data and manifest; all but the answer
-        bucket.fail_in, bucket.late = call, True
+        bucket.fail_in, bucket.late = call + 2, True
         with pytest.raises(BucketError):
             publisher.publish(weights.items())
         publisher = Publisher(bucket, "r")
@@ -244,7 +257,7 @@ def test_a_diff_is_committed_once_and_only_on_what_it_was_taken_from(bucket: Mem
         with pytest.raises(SyncError, match="spent|outdated"):
             publisher.commit(outdated)
     assert same(received(bucket), weights)
-    bucket.fail_in = 0
+    bucket.fail_in = 2
     with pytest.raises(BucketError):
         publisher.commit(failing)
     with pytest.raises(SyncError, match="outdated"):
@@ -311,6 +324,20 @@ def test_a_full_disk_is_a_sync_error_and_the_next_publish_covers_it(
     assert same(received(bucket), weights)
 
 
+def test_a_second_publisher_fences_the_first_for_good(bucket: MemoryBucket) -> None:
+    first, weights = Publisher(bucket, "r"), model()
+    first.publish(weights.items())
+    second = Publisher(bucket, "r")
+    taken_over = second.publish(weights.items())
+    nudge(weights, 1)
+    with pytest.raises(BucketError, match="another publisher: version 1 is of writer epoch 2, this one has 1"):
+        first.publish(weights.items())
+    with pytest.raises(SyncError, match="closed"):
+        first.publish(weights.items())
+    assert RunReader(bucket, "r").newest() == taken_over
+    assert second.publish(weights.items()).kind == "delta"
+
+
 def test_numbers_that_only_a_checkpoint_knows_are_not_used_again(bucket: MemoryBucket) -> None:
     Publisher(bucket, "r").publish(model().items())
     assert Publisher(bucket, "r", after=7).publish(model().items()).version == 8
@@ -321,3 +348,11 @@ def test_trainer_numbers_that_are_not_json_are_refused(bucket: MemoryBucket) -> 
     with pytest.raises(SyncError, match="JSON"):
         publisher.publish(model().items(), {"reward": torch.ones(1)})
     assert publisher.publish(model().items(), {"reward": 1.0}).version == 1
+
+
+def test_a_manifest_that_no_reader_would_accept_is_not_announced(bucket: MemoryBucket) -> None:
+    publisher, weights = Publisher(bucket, "r"), model()
+    whole = publisher.publish(weights.items())
+    with pytest.raises(SyncError):
+        publisher.publish(weights.items(), {1: 2, "1": 3})  # type: ignore[dict-item]
+    assert RunReader(bucket, "r").newest() == whole
