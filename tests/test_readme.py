@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shared.bucket import open_bucket
-from trainer_box.local import DemoArguments
+from trainer_box.demo import DemoArguments
 from trainer_box.publisher import Publisher
 
 ROOT = Path(__file__).resolve().parent.parent
