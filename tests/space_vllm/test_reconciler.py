@@ -169,12 +169,26 @@ def test_an_update_that_no_path_leads_to_is_refused_and_the_next_good_one_goes_t
             delta = replace(delta, version=2)
         elif fault == "wrong base":
             announce(tmp_path, delta := replace(delta, version=2, base_fingerprint="0123456789abcdef"))
-        elif fault == "another's file":
+        elif fault == "another version's file":
             announce(tmp_path, delta := replace(delta, version=2))
         else:
             (other,) = delta.files
             delta = replace(delta, files=(replace(other, path="run/deltas/step_000009.safetensors"),))
         await assert_refused_and_recovering(space, tmp_path, delta)
+
+    play(tmp_path, scenario)
+
+
+def test_a_manifest_that_was_wrong_is_read_anew_once_it_is_repaired(tmp_path: Path) -> None:
+    async def scenario(space: Running) -> None:
+        with publisher(tmp_path, "run") as out:
+            await space.update(out.publish(make_weights(1).items()))
+            delta = out.publish(make_weights(1, step=1).items())
+        announce(tmp_path, replace(delta, base_fingerprint="0123456789abcdef"))
+        assert (await space.update(delta)).status_code == 409
+        announce(tmp_path, delta)
+        assert (await space.update(delta)).status_code == 200
+        assert equal(space.live, make_weights(1, step=1))
 
     play(tmp_path, scenario)
 
