@@ -18,7 +18,7 @@ from shared.reader import RunReader
 from tests.conftest import RunningProcess, StartProcess
 from tests.trainer_box import number_task
 from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
-from trainer_box import __main__ as trainer
+from trainer_box import script as trainer
 from trainer_box.arguments import ScriptArguments
 from trainer_box.publisher import Publisher
 from trainer_box.tiny_policy import tiny_policy_path
