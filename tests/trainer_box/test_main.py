@@ -217,8 +217,10 @@ def test_a_refusal_of_the_real_command_is_one_sentence_and_exit_code_1(script: S
     space.models = ["another"]
     refused = script("--max-steps=1")
     assert refused.wait(DEADLINE_S) == 1
-    assert refused.output().startswith(f"error: vLLM at {space.url} serves another, not"), refused.output()
-    assert refused.output().count("\n") == 1
+    progress, sentence, rest = refused.output().split("\n")
+    assert progress.startswith(f"waiting for vLLM at {space.url}"), refused.output()
+    assert sentence.startswith(f"error: vLLM at {space.url} serves another, not"), refused.output()
+    assert rest == ""
 
 
 def wait_for_line(running: RunningProcess, text: str) -> None:
