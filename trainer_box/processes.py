@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -75,20 +76,15 @@ class Unit:
 
     def stop(self) -> None:
         """End the process and all its children: asked first, killed when that does not help."""
-        if self.exit_code is None:
-            self.ask_to_stop()
-            try:
-                self._process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                pass  # killed below
+        self.ask_to_stop()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_S)
         self._signal_group(signal.SIGKILL)
         self._process.wait(_STOP_S)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        try:
+        with suppress(ProcessLookupError):  # when all of the group have ended
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            pass  # all of the group have ended
 
 
 class Units:

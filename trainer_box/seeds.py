@@ -1,6 +1,6 @@
 """`make demo-seeds`: the demo on five seeds and once frozen, and whether learning is more than luck. Half an hour.
 
-Knows the demo's command line and its report; the demo itself is `trainer_box.local`.
+Knows the demo's command line and its report; the demo itself is `trainer_box.demo`.
 """
 
 import json
