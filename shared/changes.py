@@ -35,8 +35,11 @@ class Patch:
 
     def on(self, base: torch.Tensor) -> Change:
         """The change that this patch makes to the flat bits `base` of the whole tensor."""
-        indices, payload = self.indices.to(base.device), self.payload.to(base.device)
-        old = base[indices]
+        return self.onto(base[self.indices.to(base.device)])
+
+    def onto(self, old: torch.Tensor) -> Change:
+        """The change that this patch makes to the bits `old` [n] of its elements."""
+        indices, payload = self.indices.to(old.device), self.payload.to(old.device)
         return Change(self.spec, indices, old, old + payload if self.relative else payload)
 
 
@@ -44,9 +47,13 @@ def check_indices(spec: TensorSpec, indices: torch.Tensor) -> None:
     """Raises IntegrityError unless the int64 `indices` [n] are strictly increasing and within the tensor."""
     if not indices.numel():
         return
-    ordered = bool((indices[1:] > indices[:-1]).all())
-    if not ordered or int(indices[0]) < 0 or int(indices[-1]) >= spec.numel:
-        raise IntegrityError(f"{spec.name}: indices are not strictly increasing within {spec.numel} elements")
+    falls = (indices[1:] <= indices[:-1]).nonzero()
+    if falls.numel():
+        before, after = indices[int(falls[0]) :][:2].tolist()
+        raise IntegrityError(f"tensor {spec.name!r}: index {after} follows index {before}, but indices increase")
+    for index in (int(indices[0]), int(indices[-1])):
+        if not 0 <= index < spec.numel:
+            raise IntegrityError(f"tensor {spec.name!r}: index {index} is outside of its {spec.numel} elements")
 
 
 def fingerprint_gain(changes: Iterable[Change]) -> int:

@@ -109,11 +109,14 @@ def _header_bytes(entries: Json, checksum: str) -> bytes:
 
 
 def _parse(file: BinaryIO, path: Path) -> tuple[Json, int]:
-    start = file.read(8)
+    start, size = file.read(8), path.stat().st_size
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-    text = file.read(length) if 0 < length <= _LONGEST_HEADER else b""
-    if not text or len(text) < length:
-        raise IntegrityError(f"{path.name} is truncated or no safetensors file: {path.stat().st_size} bytes")
+    if not 0 < length <= min(_LONGEST_HEADER, size - 8):
+        raise IntegrityError(
+            f"{path.name} is truncated or no safetensors file: it has {size} bytes, its first eight announce a header "
+            f"of {length} bytes"
+        )
+    text = file.read(length)
     try:
         entries = strict_json.parse(text)
     except ValueError as error:
@@ -140,13 +143,17 @@ def _spec(name: str, entry: Any, path: Path) -> TensorSpec:
 
 
 def _check_extent(path: Path, entries: Json, data_start: int) -> None:
-    expected, found = data_start, path.stat().st_size
-    for begin, end in sorted(entry["data_offsets"] for name, entry in entries.items() if name != "__metadata__"):
-        if data_start + begin != expected:
-            raise IntegrityError(f"{path.name} describes tensors that overlap or leave a gap, at data byte {begin}")
-        expected = data_start + end
+    expected, found = 0, path.stat().st_size - data_start
+    places = [(*entry["data_offsets"], name) for name, entry in entries.items() if name != "__metadata__"]
+    for begin, end, name in sorted(places):
+        if begin != expected:
+            raise IntegrityError(
+                f"{path.name} has tensor {name!r} begin at data byte {begin} where {expected} was expected; tensors "
+                "neither overlap nor leave gaps"
+            )
+        expected = end
     if expected != found:
-        raise IntegrityError(f"{path.name} has {found} bytes, its header describes {expected}")
+        raise IntegrityError(f"{path.name} has {found} bytes of data, its header describes {expected}")
 
 
 def _checksum(file: BinaryIO, entries: Json, data_start: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from shared.bits import DTYPES, bits, spec_of
+from shared.bits import DTYPES, bits, dtype_name, spec_of
 from shared.changes import Change, Patch, check_indices
 from shared.errors import IntegrityError
 from shared.types import TensorSpec
@@ -28,8 +28,9 @@ def encode(changes: Sequence[Change]) -> list[tuple[TensorSpec, torch.Tensor]]:
 def decode(table: Sequence[tuple[TensorSpec, int]], tensors: Mapping[str, torch.Tensor]) -> list[Patch]:
     """The patches of the tensors in `table`. Raises IntegrityError when a tensor of the file does not fit it."""
     expected = {spec.name + end for spec, _ in table for end in (INDICES, VALUES)}
-    if expected != set(tensors):
-        raise IntegrityError(f"the file's tensors differ from its table: {sorted(expected ^ set(tensors))[:4]}")
+    if odd := sorted(expected ^ set(tensors)):
+        state = "missing" if odd[0] in expected else "not in the table of changed tensors"
+        raise IntegrityError(f"{len(odd)} tensors of the file differ from its table, such as {odd[0]!r}: {state}")
     return [_patch(spec, count, tensors[spec.name + INDICES], tensors[spec.name + VALUES]) for spec, count in table]
 
 
@@ -37,9 +38,13 @@ def _patch(spec: TensorSpec, count: int, indices: torch.Tensor, values: torch.Te
     fitting = indices.shape == values.shape == (count,) and values.dtype == DTYPES[spec.dtype]
     if not fitting or indices.dtype not in (torch.int32, torch.int64):
         raise IntegrityError(
-            f"{spec.name}: {count} {spec.dtype} changes are announced, found indices {tuple(indices.shape)} "
-            f"{indices.dtype} and values {tuple(values.shape)} {values.dtype}"
+            f"tensor {spec.name!r}: {count} {spec.dtype} changes are announced, found indices "
+            f"{_described(indices)} and values {_described(values)}"
         )
     wide = indices.to(torch.int64)
     check_indices(spec, wide)
     return Patch(spec, wide, bits(values), relative=False)
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{dtype_name(tensor.dtype)} {list(tensor.shape)}"

@@ -4,10 +4,12 @@ Knows nothing of buckets or of which version may be applied where; readers compa
 """
 
 import json
+import reprlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -80,35 +82,87 @@ def open_checked(path: Path, label: Label) -> Header:
     header = read_header(path)
     if not header.checksum:
         raise IntegrityError(f"{path.name} carries no checksum; it was not written for this run")
+    if (found := header.metadata.get("format")) != str(FORMAT):  # first: in another one the rest may be anything
+        raise IntegrityError(f"{path.name} has format {found}, this code reads format {FORMAT}; update it")
     for key, wanted in label.metadata().items():
         if header.metadata.get(key) != wanted:
             raise IntegrityError(f"{path.name} says {key} {header.metadata.get(key)}, its manifest says {wanted}")
     return header
 
 
+def read_delta(manifest: Manifest, path: Path, held: Mapping[str, TensorSpec]) -> list[Patch]:
+    """The patches of a delta, which fit the tensors that are `held`; takes memory for what changed, whatever it says.
+
+    Raises IntegrityError unless the file is undamaged, is the manifest's, and changes only elements of these.
+    """
+    header = open_checked(path, Label.of(manifest))
+    for spec, _ in read_table(header):  # before decoding: what a file may unfold to is bounded by what is held
+        if (known := held.get(spec.name)) != spec:
+            raise IntegrityError(
+                f"{path.name} changes tensor {spec.name!r} of {_described(spec)}, "
+                f"what is held is {_described(known) if known else 'no tensor of that name'}"
+            )
+    return read_patches(header)
+
+
+def read_anchor(manifest: Manifest, paths: Sequence[Path]) -> dict[str, torch.Tensor]:
+    """All tensors of an anchor, from all its files. Whether they have its fingerprint is for the caller to count.
+
+    Raises IntegrityError unless each file is undamaged and that of the manifest, and each tensor is in one of them.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    places: dict[str, str] = {}
+    for path in paths:
+        for name, tensor in load(open_checked(path, Label.of(manifest))).items():
+            if name in tensors:
+                raise IntegrityError(f"tensor {name!r} comes twice: in {places[name]} and in {path.name}")
+            tensors[name], places[name] = tensor, path.name
+    return tensors
+
+
 def read_patches(header: Header) -> list[Patch]:
     """The patches of a delta file, all indices within their tensors. Raises IntegrityError on malformed content."""
-    table = read_table(header)
-    tensors = load(header)
-    if header.metadata.get("encoding") == "coo":
-        return coo.decode(table, tensors)
-    if header.metadata.get("encoding") != "packed":
-        raise IntegrityError(f"{header.path.name} has unknown encoding {header.metadata.get('encoding')!r}")
-    return packed.decode(table, {name: tensor.numpy().tobytes() for name, tensor in tensors.items()})
+    encoding = header.metadata.get("encoding")
+    if encoding not in get_args(Encoding):
+        known = ", ".join(get_args(Encoding))
+        raise IntegrityError(f"{header.path.name} has encoding {encoding!r}, known are {known}")
+    table, tensors = read_table(header), load(header)
+    try:
+        if encoding == "coo":
+            return coo.decode(table, tensors)
+        return packed.decode(table, {name: _as_stream(name, tensor) for name, tensor in tensors.items()})
+    except IntegrityError as error:
+        raise IntegrityError(f"{header.path.name}: {error}") from error
 
 
 def read_table(header: Header) -> Table:
     """The changed tensors of a delta file, each with its number of changed elements."""
+    name = header.path.name
     try:
         rows = strict_json.parse(header.metadata["tensors"])
-        table = [(parse_spec(name, dtype, shape), count) for name, dtype, shape, count in rows]
+        table = [(parse_spec(*spec), count) for *spec, count in rows]
     except (KeyError, TypeError, ValueError) as error:
-        raise IntegrityError(f"{header.path.name} has no readable table of tensors: {error!r}") from error
-    names = {spec.name for spec, count in table if type(count) is int and 0 < count <= spec.numel}
-    if len(names) != len(table):
-        raise IntegrityError(f"{header.path.name} lists a tensor twice, or with an impossible number of changes")
+        raise IntegrityError(f"{name} has no readable table of tensors: {error!r}") from error
+    for spec, count in table:
+        if type(count) is not int or not 0 < count <= spec.numel:
+            raise IntegrityError(
+                f"{name} lists {reprlib.repr(count)} changes of tensor {spec.name!r}, which has {spec.numel} elements"
+            )
+    if doubled := [name for name, times in Counter(spec.name for spec, _ in table).items() if times > 1]:
+        raise IntegrityError(f"{name} lists tensor {doubled[0]!r} twice")
     return table
+
+
+def _described(spec: TensorSpec) -> str:
+    return f"{spec.dtype} {list(spec.shape)}"
 
 
 def _as_tensor(stream: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(stream), dtype=torch.uint8)
+
+
+def _as_stream(name: str, tensor: torch.Tensor) -> bytes:
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        found = _described(spec_of(name, tensor))
+        raise IntegrityError(f"stream {name!r} is {found}, a stream is U8 of one dimension")
+    return tensor.numpy().tobytes()

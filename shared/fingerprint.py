@@ -5,6 +5,7 @@ It is the sum, modulo 2**64, over all tensors of mix(seed) and over all their el
 A sum does not depend on order or layout, and a change of n elements updates it in O(n). It finds accidents, not
 attackers. `mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
 OOPSLA 2014, constants of variant 13 by Stafford). int64 arithmetic in torch wraps, which is what modulo 2**64 needs.
+Counting runs on the device of the tensors.
 """
 
 import json
@@ -16,20 +17,42 @@ import xxhash
 from shared.bits import bits, spec_of, widen
 from shared.types import TensorSpec
 
-_CHUNK = 1 << 20
+_PART = 1 << 18  # elements counted at a time: 2 MiB of int64, which stay in a CPU's cache
+_PART_ON_GPU = 1 << 21  # a GPU wants fewer and longer steps
 _WORD = 1 << 64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - _WORD, 0x94D049BB133111EB - _WORD)
 
 
 def fingerprint(tensors: Mapping[str, torch.Tensor]) -> int:
     """The fingerprint of whole weights, counted element by element in bounded memory."""
-    return sum(_tensor_sum(name, tensor) for name, tensor in tensors.items()) % _WORD
+    return sum(tensor(spec_of(name, values), bits(values)) for name, values in tensors.items()) % _WORD
+
+
+def tensor(spec: TensorSpec, patterns: torch.Tensor) -> int:
+    """The terms of one whole tensor, given all its bit patterns, flat, as integers of the dtype's size."""
+    total, start = header(spec), 0
+    for part in patterns.split(_length(patterns)):
+        places = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
+        total += _sum(spec, places, part)
+        start += part.numel()
+    return total % _WORD
+
+
+def header(spec: TensorSpec) -> int:
+    """The one term that a tensor has besides its elements."""
+    return int(_mix(torch.tensor([_seed(spec)], dtype=torch.int64)).item()) % _WORD
+
+
+def elements(spec: TensorSpec, indices: torch.Tensor, patterns: torch.Tensor) -> int:
+    """The terms of the elements at the flat `indices` (int64 [n]) with these bit patterns ([n])."""
+    length = _length(indices)
+    parts = zip(indices.split(length), patterns.split(length), strict=True)
+    return sum(_sum(spec, places, part) for places, part in parts) % _WORD
 
 
 def change(spec: TensorSpec, indices: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> int:
     """What the fingerprint gains when the elements at `indices` (int64 [n]) go from bits `old` to `new` ([n] each)."""
-    places = _mix(indices + _seed(spec))
-    return int((_mix(places ^ widen(new)) - _mix(places ^ widen(old))).sum().item()) % _WORD
+    return (elements(spec, indices, new) - elements(spec, indices, old)) % _WORD
 
 
 def to_text(value: int) -> str:
@@ -37,15 +60,12 @@ def to_text(value: int) -> str:
     return f"{value % _WORD:016x}"
 
 
-def _tensor_sum(name: str, tensor: torch.Tensor) -> int:
-    seed = _seed(spec_of(name, tensor))
-    patterns = bits(tensor)
-    total = int(_mix(torch.tensor([seed], dtype=torch.int64)).item())
-    for start in range(0, patterns.numel(), _CHUNK):
-        part = patterns[start : start + _CHUNK]
-        places = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
-        total += int(_mix(_mix(places + seed) ^ widen(part)).sum().item())
-    return total
+def _sum(spec: TensorSpec, places: torch.Tensor, patterns: torch.Tensor) -> int:
+    return int(_mix(_mix(places + _seed(spec)) ^ widen(patterns)).sum().item())
+
+
+def _length(values: torch.Tensor) -> int:
+    return _PART if values.device.type == "cpu" else _PART_ON_GPU
 
 
 def _seed(spec: TensorSpec) -> int:
@@ -56,11 +76,15 @@ def _seed(spec: TensorSpec) -> int:
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
-    x = (x ^ _shift(x, 30)) * _MULTIPLIERS[0]
-    x = (x ^ _shift(x, 27)) * _MULTIPLIERS[1]
-    return x ^ _shift(x, 31)
+    """In place, and returned."""
+    x ^= _shift(x, 30)
+    x *= _MULTIPLIERS[0]
+    x ^= _shift(x, 27)
+    x *= _MULTIPLIERS[1]
+    x ^= _shift(x, 31)
+    return x
 
 
 def _shift(x: torch.Tensor, by: int) -> torch.Tensor:
     """Logical right shift: torch's own copies the sign."""
-    return (x >> by) & ((1 << (64 - by)) - 1)
+    return (x >> by).bitwise_and_((1 << (64 - by)) - 1)

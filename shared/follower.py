@@ -5,9 +5,9 @@ import torch
 from shared import fingerprint
 from shared.bits import spec_of
 from shared.bucket import Bucket
-from shared.chain import Held, find_path
+from shared.chain import Held, find_paths
 from shared.changes import Change
-from shared.errors import IntegrityError, SyncError
+from shared.errors import ChainError, IntegrityError, SyncError
 from shared.reader import RunReader, newest_run
 from shared.snapshot import Snapshot
 from shared.types import Manifest, TensorSpec
@@ -22,6 +22,7 @@ class Follower:
         self._bucket = bucket
         self._run_id = run_id
         self._reader: RunReader | None = None
+        self._newest: Manifest | None = None
 
     def catch_up(self, weights: Weights) -> Manifest:
         """Patch `weights` (checkpoint name to tensor, in place; empty: filled) to the newest version.
@@ -31,32 +32,62 @@ class Follower:
         fails, SyncError when the tensors are not those of the run. On any error `weights` is as it was.
         """
         reader = self._current_reader()
-        target = reader.newest()
+        target = self._target(reader)
         _refuse_unwritable(weights)
         snapshot = Snapshot(weights)
-        held = _identify(reader, fingerprint.to_text(snapshot.fingerprint)) if weights else None
+        held = _identify(reader, fingerprint.to_text(snapshot.fingerprint), target) if weights else None
         if held is not None and held.version > target.version:
             return reader.manifest(held.version)  # never back within a run, even when the pointer is behind
-        path = find_path(target, held, reader.manifest)
-        if path and path[0].kind == "anchor":
-            _replace(weights, _build(reader, path), target)
-        elif path and held is not None:
-            snapshot.version = held.version
-            _advance(reader, path, snapshot)
+        snapshot.version = held.version if held is not None else None
+        _follow_first(find_paths(target, held, reader), reader, snapshot)
         return target
 
     def _current_reader(self) -> RunReader:
         run_id = self._run_id or newest_run(self._bucket).run_id
         if self._reader is None or self._reader.run_id != run_id:
-            self._reader = RunReader(self._bucket, run_id)
-            self._reader.run()
+            reader = RunReader(self._bucket, run_id)
+            reader.run()  # a run that cannot be read is not followed, now or later
+            self._reader = reader
         return self._reader
 
+    def _target(self, reader: RunReader) -> Manifest:
+        """The newest version, or the newest that was seen when the pointer is behind that."""
+        found, known = reader.newest(), self._newest
+        if known is None or known.run_id != found.run_id or known.version < found.version:
+            self._newest = known = found
+        return known
 
-def _identify(reader: RunReader, found: str) -> Held | None:
-    """The newest version with this fingerprint."""
-    versions = [manifest.version for manifest in reader.manifests() if manifest.fingerprint == found]
-    return Held(max(versions), found) if versions else None
+
+def _identify(reader: RunReader, found: str, target: Manifest) -> Held | None:
+    """The newest version with this fingerprint; None for weights of no version that can be read."""
+    for version in reversed(reader.versions()):
+        try:
+            manifest = reader.manifest(version)
+        except (ChainError, IntegrityError):
+            if version > target.version:  # it may be what is held, and a receiver never goes back
+                raise
+            continue
+        if manifest.fingerprint == found:
+            return Held(version, found)
+    return None
+
+
+def _follow_first(paths: list[list[Manifest]], reader: RunReader, snapshot: Snapshot) -> None:
+    """The first path that leads to its end; when none does, the first one's error."""
+    errors: list[SyncError] = []
+    for path in paths:
+        try:
+            return _follow(path, reader, snapshot)
+        except (IntegrityError, ChainError) as error:
+            errors.append(error.with_traceback(None))  # which would keep the weights that were built alive
+    raise errors[0]
+
+
+def _follow(path: list[Manifest], reader: RunReader, snapshot: Snapshot) -> None:
+    if path and path[0].kind == "anchor":
+        _replace(snapshot.tensors, _build(reader, path), path[-1])
+    else:
+        _advance(reader, path, snapshot)
 
 
 def _build(reader: RunReader, path: list[Manifest]) -> Weights:

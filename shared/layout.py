@@ -2,7 +2,8 @@
 
 import re
 
-_VERSION = re.compile(r"(?:step_)?([0-9]{6,})(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|json)")
+# At least six digits and no more zeros in front than that takes, so that a version has one name.
+_VERSION = re.compile(r"(?:step_)?([0-9]{6}|[1-9][0-9]{6,8})(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|json)")
 
 
 def run_file(run_id: str) -> str:
@@ -25,6 +26,11 @@ def manifest(run_id: str, version: int) -> str:
     return f"{manifests(run_id)}/{version:06d}.json"
 
 
+def anchor_manifest(run_id: str, version: int) -> str:
+    """The manifest of an anchor beside the file of a version that is published already."""
+    return f"{manifests(run_id)}/{version:06d}.anchor.json"
+
+
 def rollouts(run_id: str, version: int) -> str:
     return f"{run_id}/rollouts/{version:06d}.jsonl"
 
@@ -42,6 +48,6 @@ def manifests(run_id: str) -> str:
 
 
 def version_of(path: str) -> int | None:
-    """The version that a data file or manifest belongs to; None for any other file."""
+    """The version that a data file or manifest belongs to; None for any other file, an extra anchor's manifest too."""
     match = _VERSION.fullmatch(path.rsplit("/", 1)[-1])
     return int(match[1]) if match else None

@@ -19,9 +19,11 @@ from shared.types import TensorSpec
 
 _ESCAPE = 255
 _LEVEL = 1
+_LARGEST = np.uint64((1 << 64) - 1)
 _NARROW, _WIDE = "escapes_4", "escapes_8"
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
+Table = Sequence[tuple[TensorSpec, int]]
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -40,7 +42,7 @@ def encode(changes: Sequence[Change]) -> dict[str, bytes]:
     return {name: compressor.compress(stream) for name, stream in streams.items() if stream}
 
 
-def decode(table: Sequence[tuple[TensorSpec, int]], streams: dict[str, bytes]) -> list[Patch]:
+def decode(table: Table, streams: dict[str, bytes]) -> list[Patch]:
     """The patches of the tensors in `table`, each with its number of changed elements, from the streams of a file.
 
     Raises IntegrityError when the streams do not hold exactly what the table says.
@@ -48,7 +50,7 @@ def decode(table: Sequence[tuple[TensorSpec, int]], streams: dict[str, bytes]) -
     offsets = dict.fromkeys(_sizes(spec for spec, _ in table), 0)
     if unknown := streams.keys() - {"gaps", _escapes(streams), *map(_differences, offsets)}:
         raise IntegrityError(f"the table has no use for stream {min(unknown)!r}")
-    indices = _indices([count for _, count in table], streams)
+    indices = _indices(table, streams)
     differences: dict[int, np.ndarray] = {}
     for size in offsets:
         elements = sum(count for spec, count in table if itemsize(spec.dtype) == size)
@@ -105,26 +107,37 @@ def _from_planes(planes: Bytes, size: int) -> np.ndarray:
 
 def _inflate(streams: dict[str, bytes], name: str, nbytes: int) -> Bytes:
     frame = streams.get(name, b"")
-    if not frame and nbytes:
-        raise IntegrityError(f"stream {name!r} is missing, {nbytes} bytes are expected")
+    if bool(frame) != bool(nbytes):  # an empty frame could hide bytes after its end
+        state = "there" if frame else "missing"
+        raise IntegrityError(f"stream {name!r} is {state}, {nbytes} bytes are expected of it")
     if not frame:
         return np.empty(0, np.uint8)
     try:
         stated = zstandard.frame_content_size(frame)
         if stated != nbytes:
-            raise IntegrityError(f"stream {name!r} holds {stated} bytes, {nbytes} are expected")
+            holds = f"{stated} bytes" if stated >= 0 else "it does not say how many bytes"
+            raise IntegrityError(f"stream {name!r} holds {holds}, {nbytes} are expected")
         plain = zstandard.ZstdDecompressor().decompress(frame, max_output_size=nbytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise IntegrityError(f"stream {name!r} is not a zstd frame: {error}") from error
     return np.frombuffer(plain, np.uint8)
 
 
-def _indices(counts: list[int], streams: dict[str, bytes]) -> list[torch.Tensor]:
-    """Per tensor, not yet checked: sums may have wrapped."""
-    gaps = _inflate(streams, "gaps", sum(counts)).astype(np.int64)
+def _indices(table: Table, streams: dict[str, bytes]) -> list[torch.Tensor]:
+    """Per tensor; sums of gaps may have wrapped, single gaps not."""
+    counts = [count for _, count in table]
+    gaps = _inflate(streams, "gaps", sum(counts)).astype(np.uint64)
     escaped = np.flatnonzero(gaps == _ESCAPE)
     name = _escapes(streams)
     width = 8 if name == _WIDE else 4
-    gaps[escaped] += _from_planes(_inflate(streams, name, escaped.size * width), width).astype(np.int64)
+    escapes = _from_planes(_inflate(streams, name, escaped.size * width), width).astype(np.uint64)
+    gaps[escaped] += np.minimum(escapes, _LARGEST - np.uint64(_ESCAPE))
     parts = np.split(gaps, np.cumsum(counts)[:-1]) if counts else []
-    return [torch.from_numpy(np.cumsum(part + 1) - 1) for part in parts]
+    return [_places(spec, part) for (spec, _), part in zip(table, parts, strict=True)]
+
+
+def _places(spec: TensorSpec, gaps: np.ndarray) -> torch.Tensor:
+    longest = int(gaps.max())
+    if longest >= spec.numel:
+        raise IntegrityError(f"tensor {spec.name!r}: a gap of {longest} leads out of its {spec.numel} elements")
+    return torch.from_numpy(np.cumsum(gaps.astype(np.int64) + 1) - 1)

@@ -36,12 +36,15 @@ def newest_run(bucket: Bucket) -> Run:
 
 
 class RunReader:
-    """Manifests never change, so each is read once."""
+    """Manifests never change, so each is read once. Extra anchors come later than their versions: they are listed."""
 
     def __init__(self, bucket: Bucket, run_id: str) -> None:
         self.bucket = bucket
         self.run_id = checked_run_id(run_id)
         self._manifests: dict[int, Manifest] = {}
+        self._anchors: dict[int, Manifest] = {}
+        self._listed: set[str] = set()
+        self._asked = -1
 
     def run(self) -> Run:
         try:
@@ -58,7 +61,10 @@ class RunReader:
             raise ChainError(f"run {self.run_id!r} in bucket {self.bucket.name} has no whole version yet") from error
         if pointer.run_id != self.run_id or pointer.manifest != layout.manifest(self.run_id, pointer.version):
             raise IntegrityError(f"{path} points to {pointer.manifest} of run {pointer.run_id!r}")
-        return self._read_manifest(pointer.version, pointer.manifest_xxh3)
+        try:
+            return self._read_manifest(pointer.version, pointer.manifest_xxh3)
+        except MissingFileError as error:
+            raise IntegrityError(f"{path} points to {pointer.manifest}, which is not in the bucket") from error
 
     def manifest(self, version: int) -> Manifest:
         """Raises ChainError when the bucket has no such version."""
@@ -69,10 +75,28 @@ class RunReader:
                 raise ChainError(f"run {self.run_id!r} has no manifest of version {version}") from error
         return self._manifests[version]
 
+    def anchor(self, version: int) -> Manifest | None:
+        """The manifest of an extra anchor of this version; None when it has none.
+
+        Raises IntegrityError unless it is an anchor of just that version and its fingerprint. A walk goes down from
+        newer to older versions and lists the bucket once: when asked for a version that is not below the last one.
+        """
+        if version >= self._asked:
+            self._listed = set(self.bucket.files(layout.manifests(self.run_id)))
+        self._asked = version
+        path = layout.anchor_manifest(self.run_id, version)
+        if version not in self._anchors and path in self._listed:
+            self._anchors[version] = self._read_anchor(version, path)
+        return self._anchors.get(version)
+
+    def versions(self) -> list[int]:
+        """The numbers of all whole versions, lowest first."""
+        numbers = map(layout.version_of, self.bucket.files(layout.manifests(self.run_id)))
+        return sorted(number for number in numbers if number is not None)
+
     def manifests(self) -> Iterator[Manifest]:
         """All whole versions, oldest first."""
-        numbers = map(layout.version_of, self.bucket.files(layout.manifests(self.run_id)))
-        yield from map(self.manifest, sorted({number for number in numbers if number is not None}))
+        yield from map(self.manifest, self.versions())
 
     @contextmanager
     def fetched(self, manifest: Manifest) -> Iterator[list[Path]]:
@@ -98,6 +122,19 @@ class RunReader:
         found = xxhash.xxh3_128_hexdigest(raw)
         if expected_hash and found != expected_hash:
             raise IntegrityError(f"{path} has content hash {found}, the pointer says {expected_hash}")
+        return self._parsed(raw, path, version)
+
+    def _read_anchor(self, version: int, path: str) -> Manifest:
+        anchor, wanted = self._parsed(self.bucket.read(path), path, version), self.manifest(version)
+        if anchor.kind != "anchor" or not anchor.files:
+            raise IntegrityError(f"{path} is of kind {anchor.kind} with {len(anchor.files)} files, not a whole anchor")
+        if anchor.fingerprint != wanted.fingerprint:
+            raise IntegrityError(
+                f"{path} has fingerprint {anchor.fingerprint}, but version {version} has {wanted.fingerprint}"
+            )
+        return anchor
+
+    def _parsed(self, raw: bytes, path: str, version: int) -> Manifest:
         manifest = Manifest.from_json(raw, path)
         if (manifest.run_id, manifest.version) != (self.run_id, version):
             raise IntegrityError(f"{path} is the manifest of version {manifest.version} of run {manifest.run_id!r}")

@@ -11,9 +11,8 @@ import torch
 from shared import fingerprint
 from shared.bits import bits, spec_of
 from shared.changes import Change, fingerprint_gain
-from shared.container import load
 from shared.errors import ChainError, IntegrityError
-from shared.files import Label, open_checked, read_patches, read_table
+from shared.files import read_anchor, read_delta
 from shared.types import Manifest, TensorSpec
 
 
@@ -28,14 +27,12 @@ class Snapshot:
     @classmethod
     def from_anchor(cls, manifest: Manifest, files: Sequence[Path]) -> "Snapshot":
         """Read a whole anchor. Raises IntegrityError unless it is what its manifest says."""
-        tensors: dict[str, torch.Tensor] = {}
-        for path in files:
-            tensors |= load(open_checked(path, Label.of(manifest)))
-        snapshot = cls(tensors, manifest.version)
+        snapshot = cls(read_anchor(manifest, files), manifest.version)
         found = fingerprint.to_text(snapshot.fingerprint)
         if found != manifest.fingerprint:
             raise IntegrityError(
-                f"anchor {manifest.version} has fingerprint {found}, its manifest says {manifest.fingerprint}"
+                f"{', '.join(path.name for path in files)}: anchor {manifest.version} has fingerprint {found}, its "
+                f"manifest says {manifest.fingerprint}"
             )
         return snapshot
 
@@ -49,14 +46,13 @@ class Snapshot:
         Raises ChainError when the delta has another base, IntegrityError when it does not lead to its fingerprint.
         """
         self._check_base(manifest)
-        header = open_checked(file, Label.of(manifest))
-        for spec, _ in read_table(header):
-            self._bits(spec)  # before decoding: what a file may unfold to is bounded by these weights
-        changes = [patch.on(self._bits(patch.spec)) for patch in read_patches(header)]
+        patches = read_delta(manifest, file, self.specs)
+        changes = [patch.on(bits(self.tensors[patch.spec.name])) for patch in patches]
         found = fingerprint.to_text(self.fingerprint + fingerprint_gain(changes))
         if found != manifest.fingerprint:
             raise IntegrityError(
-                f"delta {manifest.version} leads to fingerprint {found}, its manifest says {manifest.fingerprint}"
+                f"{file.name}: delta {manifest.version} leads to fingerprint {found}, its manifest says "
+                f"{manifest.fingerprint}"
             )
         return changes
 
@@ -83,10 +79,3 @@ class Snapshot:
                 f"delta {manifest.version} is based on version {manifest.base_version} "
                 f"({manifest.base_fingerprint}), but version {self.version} ({held}) is held"
             )
-
-    def _bits(self, spec: TensorSpec) -> torch.Tensor:
-        tensor = self.tensors.get(spec.name)
-        if tensor is None or spec_of(spec.name, tensor) != spec:
-            held = None if tensor is None else spec_of(spec.name, tensor)
-            raise IntegrityError(f"a delta changes {spec}, but the weights hold {held}")
-        return bits(tensor)

@@ -1,6 +1,10 @@
-"""JSON that means one thing only: UTF-8 text, no doubled keys, no NaN, no lone surrogates, no endless nesting."""
+"""JSON that means one thing only: UTF-8 text, no doubled keys, no NaN, no lone surrogates, no endless nesting.
+
+A number beyond the range of a double is refused too: it would be read as infinity, which JSON cannot write.
+"""
 
 import json
+import math
 from typing import Any, NoReturn
 
 
@@ -8,7 +12,7 @@ def parse(raw: bytes | str) -> Any:
     """Raises ValueError, and nothing else, for anything that is not such a document."""
     text = raw.decode() if isinstance(raw, bytes) else raw
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate raises UnicodeEncodeError
     except RecursionError as error:
@@ -25,3 +29,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is beyond the range of numbers")
+    return number

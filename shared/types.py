@@ -16,6 +16,7 @@ from shared import strict_json
 from shared.errors import IntegrityError, SyncError
 
 FORMAT = 1
+LARGEST_VERSION = 10**9 - 1
 
 Kind = Literal["anchor", "delta"]
 Json = dict[str, Any]
@@ -90,11 +91,11 @@ class Run:
     def from_json(cls, raw: bytes, source: str) -> "Run":
         doc = _Document(raw, source)
         return cls(
+            format=doc.supported_format(),  # first: in another format the other fields may be anything
             run_id=doc.text("run_id", RUN_ID),
             created_at=doc.text("created_at", TIME),
             model=doc.text("model"),
             base=_base(_Document(doc.object("base"), f"{source}, base")),
-            format=doc.supported_format(),
         )
 
 
@@ -140,10 +141,11 @@ class Manifest:
     @classmethod
     def from_json(cls, raw: bytes, source: str) -> "Manifest":
         doc = _Document(raw, source)
+        supported = doc.supported_format()  # first: in another format the other fields may be anything
         kind: Kind = "delta" if doc.one_of("kind", get_args(Kind)) == "delta" else "anchor"
         manifest = cls(
             run_id=doc.text("run_id", RUN_ID),
-            version=doc.count("version"),
+            version=doc.version("version"),
             kind=kind,
             files=tuple(_data_file(_Document(item, source)) for item in doc.array("files")),
             fingerprint=doc.text("fingerprint", FINGERPRINT),
@@ -151,11 +153,11 @@ class Manifest:
             total=doc.count("total"),
             writer_epoch=doc.count("writer_epoch"),
             created_at=doc.text("created_at"),
-            base_version=doc.count("base_version") if kind == "delta" else None,
+            base_version=doc.version("base_version") if kind == "delta" else None,
             base_fingerprint=doc.text("base_fingerprint", FINGERPRINT) if kind == "delta" else None,
             seconds=doc.numbers("seconds"),
             trainer=doc.object("trainer"),
-            format=doc.supported_format(),
+            format=supported,
         )
         if (doc.text("path"), doc.count("nbytes")) != (manifest.path, manifest.nbytes):
             raise IntegrityError(f"{source}: path and bytes are not those of the files it lists")
@@ -189,7 +191,7 @@ class Pointer:
         doc = _Document(raw, source)
         return cls(
             run_id=doc.text("run_id", RUN_ID),
-            version=doc.count("version"),
+            version=doc.version("version"),
             manifest=doc.text("manifest"),
             manifest_xxh3=doc.text("manifest_xxh3", CONTENT_HASH),
         )
@@ -255,6 +257,12 @@ class _Document:
         value: int = self._get(key, int, "a whole number")
         if value < 0:
             raise IntegrityError(f"{self._source}: field {key!r} is negative: {value}")
+        return value
+
+    def version(self, key: str) -> int:
+        value = self.count(key)
+        if value > LARGEST_VERSION:
+            raise IntegrityError(f"{self._source}: field {key!r} is {value}, the largest version is {LARGEST_VERSION}")
         return value
 
     def one_of(self, key: str, choices: tuple[str, ...]) -> str:

@@ -1,7 +1,6 @@
 """The Space's own routes in vLLM's server, and what they share. The guard has checked the key before they run."""
 
 import asyncio
-import math
 import os
 from argparse import Namespace
 from collections.abc import Callable
@@ -13,10 +12,13 @@ from starlette.datastructures import State
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from shared.bucket import open_bucket
+from shared.types import LARGEST_VERSION
 from space_vllm.engine import Deadlines, Engine, EngineClient
 from space_vllm.guard import STATE, Access
+from space_vllm.limits import refuse_unsafe
 from space_vllm.reconciler import Reconciler
 from space_vllm.settings import Settings
+from space_vllm.source import Source
 from space_vllm.space import Door
 from space_vllm.updates import Updates
 
@@ -53,7 +55,7 @@ class EndpointPlugin:
 
     async def init_state(self, engine_client: EngineClient, state: State, args: Namespace) -> None:
         config = state.vllm_config
-        refuse_parallel(config.parallel_config)
+        refuse_unsafe(config)
         facts = {
             "served_model_names": args.served_model_name or [args.model],
             "logprobs_mode": str(config.model_config.logprobs_mode),
@@ -68,22 +70,12 @@ def install(
 ) -> Space:
     """Put the Space together and where guard and routes look for it. The reconciler is not started."""
     door, engine = Door(), Engine(client, deadlines)
-    reconciler = Reconciler(
-        engine, lambda: open_bucket(settings.bucket, settings.hf_token), settings.run_id, door, deadlines
-    )
+    source = Source(lambda: open_bucket(settings.bucket, settings.hf_token), settings.run_id, deadlines.bucket)
+    reconciler = Reconciler(engine, source, door, deadlines, settings.audit_s)
     space = Space(engine, reconciler, Updates(settings, reconciler, door), {"bucket": settings.bucket, **facts})
     state[STATE] = Access(settings.api_key, door)
     state.delta_space = space
     return space
-
-
-def refuse_parallel(config: Any) -> None:
-    """Ends the process with one sentence unless the model is in one worker."""
-    sizes = (config.tensor_parallel_size, config.pipeline_parallel_size, config.data_parallel_size)
-    if sizes != (1, 1, 1):
-        raise SystemExit(
-            "TP, PP and DP sizes are {}, {} and {}: this Space serves with one worker only.".format(*sizes)
-        )
 
 
 async def _root() -> Response:
@@ -91,10 +83,13 @@ async def _root() -> Response:
 
 
 async def _health(request: Request) -> Response:
-    """200 only while a verified version is live and the engine runs."""
+    """200 only while a verified version is live, none is being caught up, and the engine runs."""
     access: Access = request.app.state[STATE]
+    status = _space(request).reconciler.status
     if not access.door.is_open:
         return JSONResponse({"error": f"no verified weights are served: {access.door.reason}"}, 503)
+    if status.state == "catching_up":
+        return JSONResponse({"error": f"version {status.version} is served, a newer one is being caught up"}, 503)
     if _space(request).engine.is_dead:
         return JSONResponse({"error": "vLLM's engine has ended; restart the server"}, 503)
     return Response()
@@ -132,8 +127,8 @@ def _number(request: Request, name: str, parse: Callable[[str], N], default: N) 
         value = parse(request.query_params.get(name, str(default)))
     except ValueError:
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value <= LARGEST_VERSION else None  # no wait is that long either
 
 
 def _malformed(name: str) -> Response:
-    return JSONResponse({"error": f"the parameter {name!r} should be a number, 0 or more"}, 422)
+    return JSONResponse({"error": f"the parameter {name!r} should be a number from 0 to {LARGEST_VERSION}"}, 422)

@@ -1,9 +1,11 @@
 """Who may reach what: pure ASGI middleware around the whole server, closed by default.
 
-Compares the key and looks at the door; knows no weights. Without the endpoint plugin's state it lets nobody in.
+Compares the key, looks at the door and at how an answer ended; knows no weights. Without the endpoint plugin's state
+it lets nobody in.
 """
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +22,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 STATE = "delta_access"  # where in the app's state `Access` is
+
+# Never in a JSON string, where the quotes would be escaped. It may be split between two parts of a body.
+_ABORT = re.compile(rb'"finish_reason" ?: ?"abort"')
+_ABORT_BYTES = len('"finish_reason" : "abort"') - 1
 
 _NOT_LOADED = (
     "the plugin delta_sync was not loaded, so no weights can be verified: install this project beside vLLM and set "
@@ -64,26 +70,57 @@ class Guard:
 
 
 class _Answer:
-    """Holds back an answer when the door was shut after its request came in: its tokens may be from other weights."""
+    """Sends an answer only when it is known to be whole and made with verified weights; refuses it otherwise.
+
+    It is known at the end of the body. An event stream is not held back: it is cut at the first bad sign.
+    """
 
     def __init__(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
         self._door = door
         self._scope, self._receive, self._send = scope, receive, send
         self._closings = door.closings
-        self._started = self._dropped = False
+        self._held: list[Message] = []
+        self._seen = b""
+        self._streams = self._started = self._dropped = False
 
     async def __call__(self, message: Message) -> None:
         if self._dropped:
             return
-        if self._door.closings == self._closings:
-            self._started = True
-            await self._send(message)
+        if (flaw := self._flaw(message)) is not None:
+            self._dropped = True
+            await self._give_up(flaw)
             return
-        self._dropped = True
+        if message["type"] == "http.response.start":
+            self._streams = _is_event_stream(message)
+        self._held.append(message)
+        if self._streams or not _has_more(message):
+            await self._release()
+
+    def _flaw(self, message: Message) -> str | None:
+        if self._door.closings != self._closings:
+            return "the weights were lost while this answer was made; ask again"
+        seen = self._seen + bytes(message.get("body", b""))
+        self._seen = seen[-_ABORT_BYTES:]
+        return "vLLM aborted this answer before its end; ask again" if _ABORT.search(seen) else None
+
+    async def _give_up(self, flaw: str) -> None:
         if self._started:
-            raise ConnectionAbortedError("the weights were lost while this answer was sent; ask again")
-        refusal = _refuse(503, "the weights were lost while this answer was made; ask again")
-        await refusal(self._scope, self._receive, self._send)
+            raise ConnectionAbortedError(flaw)
+        await _refuse(503, flaw)(self._scope, self._receive, self._send)
+
+    async def _release(self) -> None:
+        held, self._held = self._held, []
+        self._started = True
+        for message in held:
+            await self._send(message)
+
+
+def _is_event_stream(start: Message) -> bool:
+    return Headers(raw=list(start.get("headers", []))).get("content-type", "").startswith("text/event-stream")
+
+
+def _has_more(message: Message) -> bool:
+    return message["type"] == "http.response.start" or bool(message.get("more_body", False))
 
 
 def _is_open(path: str) -> bool:

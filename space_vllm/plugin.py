@@ -5,6 +5,8 @@ Imports late what only one of these processes needs.
 
 from typing import TYPE_CHECKING
 
+from space_vllm import prefix_cache
+
 if TYPE_CHECKING:
     from space_vllm.endpoint import EndpointPlugin
 
@@ -19,6 +21,7 @@ def register() -> None:
         from space_vllm.cpu_linear import keep_weights
 
         keep_weights()
+    prefix_cache.install()
 
 
 def endpoint_plugin() -> "EndpointPlugin":

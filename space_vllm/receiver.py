@@ -1,78 +1,73 @@
-"""A worker's side of a sync: it keeps the verified wire weights, stages the next version on a thread, and applies it.
+"""A worker's side of a sync: stage a version on a thread, then place, verify or undo it when told to.
 
-Knows nothing of HTTP, buckets or pauses. Whoever calls it decides when, and calls one thing at a time.
+The live model is the only copy of the weights; what is known of it are its terms of the fingerprint. Knows nothing of
+HTTP, buckets or pauses: whoever calls it decides when, and calls one thing at a time.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from shared import fingerprint
+from shared.bits import bits, spec_of
 from shared.changes import Change
-from shared.errors import SyncError
-from shared.snapshot import Snapshot
-from shared.types import Manifest
-from space_vllm.placement import Placement
-
-Weights = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far staging is. `error_kind` is the name of the error's class, `fingerprint` of what is staged."""
-
-    state: Literal["idle", "working", "ready", "failed"]
-    error: str = ""
-    error_kind: str = ""
-    fingerprint: str = ""
-
-    def to_wire(self) -> dict[str, Any]:
-        return asdict(self)
+from shared.errors import ChainError, IntegrityError, SyncError
+from shared.files import read_anchor, read_delta
+from shared.types import Manifest, TensorSpec
+from space_vllm.audit import Audit
+from space_vllm.outcomes import Audited, Placed, Progress, Verified
+from space_vllm.placement import LiveModel, Places, Weights
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What an apply led to. With an `error` the old version is live again, unless `dirty`: then nobody knows."""
+class Version:
+    """Weights that are live or about to be. `terms` are their terms of the fingerprint, by tensor."""
 
-    fingerprint: str
-    apply_ms: float
-    error: str = ""
-    dirty: bool = False
+    number: int
+    specs: Mapping[str, TensorSpec]
+    terms: Mapping[str, int]
+    places: Places
 
-    def to_wire(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint.to_text(sum(self.terms.values()))
 
 
 @dataclass(frozen=True)
-class _Staged:
-    """A version to be: `changes` on the held snapshot, or with an anchor a `snapshot` of its own."""
+class Staged:
+    """A version with what makes it live: `changes` on the version before, or `tensors` and a `backup` of what is."""
 
-    version: int
-    fingerprint: str
-    changes: Sequence[Change]
-    snapshot: Snapshot | None
+    version: Version
+    changes: Sequence[Change] = ()
+    tensors: Weights | None = None
+    backup: Any = None
 
 
 class Receiver:
-    """`stage` and `join` return at once and are followed with `poll`; a failed `stage` leaves nothing behind."""
+    """`join`, `stage` and `stage_base` return at once and are followed with `poll`; when they fail, nothing is left."""
 
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
-        self._held: Snapshot | None = None
+    def __init__(self, model: LiveModel) -> None:
+        self._model = model
+        self._live: Version | None = None  # None while nobody knows
+        self._placed: Staged | None = None  # between apply and a verify that tells what is live
+        self._undone = False
         self._thread = ThreadPoolExecutor(1, "stage")
-        self._work: Future[_Staged] | None = None
+        self._work: Future[Staged | None] | None = None
+        self._audit: Audit | None = None
 
-    def join(self, base: Callable[[], Weights]) -> None:
-        """Count the base model's weights, which are live already, and hold them as version 0."""
-        self._work = self._thread.submit(self._count, base)
+    def join(self) -> None:
+        """Recount the base model, which is live already, as version 0."""
+        self._submit(self._join)
 
     def stage(self, manifest: Manifest, files: Sequence[Path]) -> None:
-        self._work = self._thread.submit(self._decode, manifest, files)
+        self._submit(lambda: self._decode(manifest, files))
+
+    def stage_base(self) -> None:
+        """Stage the base model's own files, as version 0."""
+        self._submit(lambda: self._whole(0, self._model.base()))
 
     def poll(self) -> Progress:
         if self._work is None:
@@ -82,75 +77,176 @@ class Receiver:
         if (error := self._work.exception()) is not None:
             sentence = str(error) if isinstance(error, SyncError) else f"staging failed: {error!r}"
             return Progress("failed", sentence, type(error).__name__)
-        return Progress("ready", fingerprint=self._work.result().fingerprint)
+        staged = self._work.result()
+        version = staged.version if staged is not None else self._live
+        return Progress("ready", fingerprint=version.fingerprint if version else "", places=self._summary(version))
 
     def discard(self) -> None:
         if self._work is not None:
             self._work.cancel()
         self._work = None
 
-    def apply(self) -> Outcome:
-        """Place what is staged, compare it with the live model, hold it. Raises SyncError when nothing is ready."""
+    def apply(self) -> Placed:
+        """Place what is staged. Whether that went well is for `verify` to say; with an `error` it surely did not."""
         if self._work is None or not self._work.done() or self._work.exception() is not None:
             raise SyncError("no version is staged, so none can be applied")
         staged, self._work = self._work.result(), None
-        started = time.perf_counter()
-        before = self._held
-        error, dirty = self._advance(staged, before)
-        held = fingerprint.to_text(self._held.fingerprint) if self._held is not None else ""
-        return Outcome(held, round(1000 * (time.perf_counter() - started), 3), error, dirty)
+        if staged is None:
+            raise SyncError("the base model is live already")
+        self._pause_audit()
+        self._placed, self._undone = staged, False
+        return self._timed(lambda: self._place(staged))
 
-    def _count(self, base: Callable[[], Weights]) -> _Staged:
-        self._held = Snapshot(base(), version=0)
-        return _Staged(0, fingerprint.to_text(self._held.fingerprint), [], self._held)
+    def undo(self) -> Placed:
+        """Put back what `apply` replaced."""
+        staged = self._placed
+        if staged is None or self._live is None:
+            return Placed("there is no earlier version to put back")
+        self._undone = True
+        return self._timed(lambda: self._put_back(staged))
 
-    def _decode(self, manifest: Manifest, files: Sequence[Path]) -> _Staged:
+    def verify(self) -> Verified:
+        """Read back what was placed: which version is live? With neither the new nor the old one, nobody knows."""
+        staged = self._placed
+        if staged is None:
+            raise SyncError("nothing was placed, so there is nothing to verify")
+        expected = self._live if self._undone and self._live is not None else staged.version
+        try:
+            expected.places.check()
+            found = self._found(expected, staged)
+        except Exception as error:  # the live model is read where a loader may have written anything
+            return Verified(error=f"version {expected.number} cannot be read back: {error!r}")
+        if found == expected.fingerprint:
+            self._settle(expected, staged)
+        return Verified(found)
+
+    def lose(self) -> None:
+        """Nobody knows what is live: only whole weights can follow."""
+        self._pause_audit()
+        self._live = self._placed = self._audit = None
+        self.discard()
+
+    def audit(self) -> Audited:
+        """Go on recounting the live model, or start to, and say how far it is. A mismatch loses the version."""
+        if self._live is None:
+            return Audited("done", wrong=("no version is known to be live",))
+        if self._audit is None:
+            self._audit = Audit(self._live.places, self._live.specs)
+        if not self._audit.is_done:
+            self._audit.proceed(self._thread)
+            return Audited("working")
+        audit, self._audit = self._audit, None
+        wrong = tuple(audit.differing(self._live.terms))
+        if wrong:
+            self._model.distrust()
+            self.lose()
+        return Audited("done", wrong=wrong)
+
+    # On the thread
+
+    def _join(self) -> None:
+        staged = self._whole(0, self._model.base(), backup=False)
+        version = staged.version
+        version.places.adopt(staged.tensors or {})
+        wrong = [name for name, term in _count(version).items() if term != version.terms[name]]
+        if wrong:
+            raise IntegrityError(
+                f"{len(wrong)} tensors of the live model, such as {wrong[0]!r}, are not what their files hold: vLLM "
+                "changes them in a way that cannot be followed, or memory is damaged"
+            )
+        version.places.check()
+        version.places.rehearse()
+        self._live = version
+
+    def _decode(self, manifest: Manifest, files: Sequence[Path]) -> Staged:
         if manifest.kind == "anchor":
-            return _Staged(manifest.version, manifest.fingerprint, [], Snapshot.from_anchor(manifest, files))
-        if self._held is None:
-            raise SyncError(f"delta {manifest.version} was sent before any weights are held; send an anchor")
-        return _Staged(manifest.version, manifest.fingerprint, self._held.stage(manifest, files[0]), None)
+            staged = self._whole(manifest.version, read_anchor(manifest, files), backup=self._live is not None)
+            _check_fingerprint(manifest, staged.version)
+            return staged
+        live = self._live
+        if live is None or (manifest.base_version, manifest.base_fingerprint) != (live.number, live.fingerprint):
+            held = f"version {live.number} ({live.fingerprint})" if live else "no known version"
+            raise ChainError(
+                f"delta {manifest.version} is based on version {manifest.base_version} "
+                f"({manifest.base_fingerprint}), but {held} is live"
+            )
+        patches = read_delta(manifest, files[0], live.specs)
+        changes = [patch.onto(live.places.read(patch.spec, patch.indices)) for patch in patches]
+        terms = {**live.terms}
+        for change in changes:
+            terms[change.spec.name] += fingerprint.change(change.spec, change.indices, change.old, change.new)
+        staged = Staged(Version(manifest.version, live.specs, terms, live.places), changes)
+        _check_fingerprint(manifest, staged.version)
+        return staged
 
-    def _advance(self, staged: _Staged, held: Snapshot | None) -> tuple[str, bool]:
-        """The error, and whether the live model is left in doubt."""
-        snapshot = staged.snapshot or held
-        assert snapshot is not None
-        version = snapshot.version
-        snapshot.commit(staged.version, staged.changes)
+    def _whole(self, number: int, tensors: Weights, backup: bool = True) -> Staged:
+        specs = {name: spec_of(name, tensor) for name, tensor in tensors.items()}
+        terms = {name: fingerprint.tensor(spec, bits(tensors[name])) for name, spec in specs.items()}
+        version = Version(number, specs, terms, self._model.find(tensors))
+        return Staged(version, tensors=tensors, backup=self._model.backup() if backup else None)
+
+    # In the pause
+
+    def _place(self, staged: Staged) -> None:
+        if staged.tensors is not None:
+            staged.version.places.load(staged.tensors)
+        else:
+            staged.version.places.write(staged.changes)
+
+    def _put_back(self, staged: Staged) -> None:
+        if staged.tensors is not None:
+            self._model.restore(staged.backup)
+        else:
+            staged.version.places.write([Change(c.spec, c.indices, old=c.new, new=c.old) for c in staged.changes])
+
+    def _found(self, expected: Version, staged: Staged) -> str:
+        """The fingerprint of the live model: of all of it after an anchor, after a delta of what it changed."""
+        if staged.tensors is not None:
+            return fingerprint.to_text(sum(_count(expected).values()))
+        assert self._live is not None
+        total = sum(self._live.terms.values())
+        for change in staged.changes:
+            found = expected.places.read(change.spec, change.indices)
+            total += fingerprint.change(change.spec, change.indices, change.old, found)
+        return fingerprint.to_text(total)
+
+    def _settle(self, version: Version, staged: Staged) -> None:
+        self._live, self._placed = version, None
+        if staged.tensors is not None:
+            self._audit = None  # all of it was counted just now
+        elif self._audit is not None and not self._undone:
+            self._audit.follow(staged.changes)
+
+    def _pause_audit(self) -> None:
+        if self._audit is not None:
+            self._audit.stop()
+
+    def _submit(self, work: Callable[[], Staged | None]) -> None:
+        self._pause_audit()
+        self._work = self._thread.submit(work)
+
+    def _summary(self, version: Version | None) -> dict[str, int]:
+        return version.places.summary() if version is not None else {}
+
+    @staticmethod
+    def _timed(action: Callable[[], None]) -> Placed:
+        started = time.perf_counter()
+        error = ""
         try:
-            self._place(staged, snapshot)
-        except Exception as error:  # a loader raises anything, and part of the values may be placed
-            snapshot.undo(version, staged.changes)
-            return self._put_back(f"version {staged.version} was not placed: {error!r}", held)
-        self._held = snapshot
-        return "", False
+            action()
+        except Exception as problem:  # a loader raises anything, and part of the values may be placed
+            error = repr(problem)
+        return Placed(error, round(1000 * (time.perf_counter() - started), 3))
 
-    def _place(self, staged: _Staged, snapshot: Snapshot) -> None:
-        if staged.snapshot is not None:
-            self._check_coverage(staged.snapshot)
-            self._placement.place_all(snapshot.tensors)
-            self._compare(snapshot.tensors)
-        elif staged.changes:
-            self._placement.place_changes(staged.changes)
-            self._compare({change.spec.name: snapshot.tensors[change.spec.name] for change in staged.changes})
 
-    def _check_coverage(self, snapshot: Snapshot) -> None:
-        """A part of a fused parameter that an anchor lacks would keep its old values, unseen by vLLM's loader."""
-        held = self._held.tensors if self._held is not None else {}
-        absent = {name: tensor for name, tensor in held.items() if name not in snapshot.tensors}
-        if live := self._placement.reached(absent):
-            raise SyncError(f"{len(live)} live tensors are missing, such as {live[0]!r}; publish every parameter")
+def _count(version: Version) -> dict[str, int]:
+    never: Callable[[], bool] = lambda: False
+    return {name: version.places.count(spec, never) or 0 for name, spec in version.specs.items()}
 
-    def _compare(self, tensors: Weights) -> None:
-        if names := self._placement.differing(tensors):
-            raise SyncError(f"{len(names)} tensors differ in the live model, such as {names[0]!r}")
 
-    def _put_back(self, reason: str, held: Snapshot | None) -> tuple[str, bool]:
-        if held is None:
-            return f"{reason}; there is no earlier version to put back", True
-        try:
-            self._placement.place_all(held.tensors)
-            self._compare(held.tensors)
-        except Exception as error:  # the same loader, which just failed
-            return f"{reason}; version {held.version} could not be put back: {error!r}", True
-        return f"{reason}; version {held.version} was put back", False
+def _check_fingerprint(manifest: Manifest, version: Version) -> None:
+    if version.fingerprint != manifest.fingerprint:
+        raise IntegrityError(
+            f"{manifest.kind} {manifest.version} leads to fingerprint {version.fingerprint}, its manifest says "
+            f"{manifest.fingerprint}"
+        )

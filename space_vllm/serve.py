@@ -3,7 +3,6 @@
 Arguments given here come after the Space's own and win. Knows how vLLM is started, nothing of weights.
 """
 
-import argparse
 import importlib.metadata
 import os
 import socket
@@ -15,6 +14,7 @@ from transformers.utils import cached_file
 
 from shared.bucket import open_bucket
 from shared.errors import BucketError
+from space_vllm.limits import check_arguments, check_config
 from space_vllm.plugin import NAME
 from space_vllm.settings import SettingError, Settings
 
@@ -44,7 +44,7 @@ _FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0"}
 def main(arguments: Sequence[str]) -> int:
     try:
         settings = Settings.from_environment(os.environ)
-        check_parallel(arguments)
+        check_arguments(arguments)
         check_plugin()
         open_bucket(settings.bucket, settings.hf_token)
         check_port(settings.host, settings.port)
@@ -86,28 +86,21 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_model(settings: Settings) -> None:
-    """A folder with a model, or a model id that the Hub or its cache here knows."""
+    """A folder with a model that is not quantised, or an id of one that the Hub or its cache here knows."""
     model = Path(settings.model)
     if model.is_dir() or settings.model.startswith(("/", ".", "~")):
         if not (model / "config.json").is_file():
             raise SettingError(
                 f"MODEL is {settings.model!r}, but there is no config.json: set it to a model's folder."
             )
+        check_config(model / "config.json")
         return
     try:
-        cached_file(settings.model, "config.json", token=settings.hf_token)
+        config = cached_file(settings.model, "config.json", token=settings.hf_token)
     except OSError as error:
         reason = " ".join(str(error).split())
         raise SettingError(f"MODEL {settings.model!r} cannot be had: {reason}") from error
-
-
-def check_parallel(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for short, name in (("-tp", "tensor"), ("-pp", "pipeline"), ("-dp", "data")):
-        parser.add_argument(short, f"--{name}-parallel-size", f"--{name}_parallel_size", default="1", dest=name)
-    for name, size in vars(parser.parse_known_args(arguments)[0]).items():
-        if size != "1":
-            raise SettingError(f"{name} parallelism of size {size}: this Space serves with one worker only.")
+    check_config(Path(config))
 
 
 def check_plugin() -> None:

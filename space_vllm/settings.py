@@ -1,11 +1,13 @@
 """The vLLM Space's settings: read from the environment once, checked, and never printed with their secrets."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared.types import RUN_ID
 
 DEFAULT_PORT = 7860
+DEFAULT_AUDIT_S = 60.0
 
 
 class SettingError(Exception):
@@ -14,7 +16,10 @@ class SettingError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """`run_id` None follows the newest run of the bucket, and `hf_token` None reads public repositories only."""
+    """`run_id` None follows the newest run of the bucket, and `hf_token` None reads public repositories only.
+
+    `audit_s` is the period, in seconds, of the recounts of the live weights; 0 for none.
+    """
 
     bucket: str
     model: str
@@ -24,6 +29,7 @@ class Settings:
     api_key: str = field(repr=False)
     hf_token: str | None = field(repr=False)
     run_id: str | None = None
+    audit_s: float = DEFAULT_AUDIT_S
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
@@ -38,6 +44,7 @@ class Settings:
             api_key=_required(environment, "VLLM_API_KEY", "the key that the trainer sends as a bearer token"),
             hf_token=environment.get("HF_TOKEN") or None,
             run_id=_run_id(environment.get("RUN_ID") or None),
+            audit_s=_audit_s(environment.get("AUDIT_SECONDS") or str(DEFAULT_AUDIT_S)),
         )
 
 
@@ -57,3 +64,13 @@ def _run_id(text: str | None) -> str | None:
     if text is not None and not RUN_ID.fullmatch(text):
         raise SettingError(f"RUN_ID is {text!r}, which no run can have: unset it to follow the newest run.")
     return text
+
+
+def _audit_s(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise SettingError(f"AUDIT_SECONDS is {text!r}: set it to a number of seconds, 0 or more.")
+    return seconds

@@ -66,12 +66,17 @@ class Sync(Timing):
 
 @dataclass
 class Counters:
-    """Since the server started."""
+    """Since the server started. `undone` versions were placed wrongly and taken back; `lost` counts how often nobody
+    knew what was live, `recounts` the full recounts of the live weights that found what they should.
+    """
 
     syncs: int = 0
     failed: int = 0
     payload_bytes: int = 0
     reprefilled: int = 0
+    undone: int = 0
+    lost: int = 0
+    recounts: int = 0
 
     def add(self, sync: Sync) -> None:
         self.syncs += 1
@@ -81,13 +86,21 @@ class Counters:
 
 @dataclass
 class Status:
-    """What `GET /weights/status` tells, apart from the settings."""
+    """What `GET /weights/status` tells, apart from the settings.
+
+    `places` counts the tensors that are written in place, and those that go through vLLM's reload.
+    """
 
     state: State = "starting"
     served: Served | None = None
     last_sync: Sync | None = None
     last_error: str | None = None
     counters: Counters = field(default_factory=Counters)
+    places: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int | None:
+        return self.served.version if self.served else None
 
     def reached(self, version: int) -> bool:
         return self.served is not None and self.served.version >= version
@@ -100,10 +113,11 @@ class Status:
         served = self.served
         return {
             "run_id": served.run_id if served else None,
-            "version": served.version if served else None,
+            "version": self.version,
             "fingerprint": served.fingerprint if served else None,
             "state": self.state,
             "last_sync": asdict(self.last_sync) if self.last_sync else None,
             "last_error": self.last_error,
             "counters": asdict(self.counters),
+            "tensors": self.places,
         }

@@ -5,10 +5,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from shared.errors import BucketError, ChainError, SyncError
-from shared.types import RUN_ID
+from shared.errors import BucketError, SyncError
+from shared.types import LARGEST_VERSION, RUN_ID
 from space_vllm.engine import EngineError
-from space_vllm.reconciler import OlderRunError, Reconciler
+from space_vllm.reconciler import Reconciler
+from space_vllm.requests import OlderRunError, Request
 from space_vllm.settings import Settings
 from space_vllm.space import Door
 
@@ -20,7 +21,7 @@ class UpdateMessage(BaseModel):
 
     repo_id: str
     filename: str
-    version: int = Field(ge=0)
+    version: int = Field(ge=0, le=LARGEST_VERSION)
     run_id: str = Field(pattern=f"^{RUN_ID.pattern}$")
 
 
@@ -40,12 +41,9 @@ class Updates:
             return self._refuse(403, reason)
         if self._reconciler.serves(message.run_id, message.version):
             return self._done()
-        try:
-            ticket = await self._reconciler.ask(message.run_id, message.version, message.filename)
-        except SyncError as error:
-            return self._failed(error)
-        await self._reconciler.until(lambda: self._is_decided(message, ticket), seconds)
-        return self._outcome(message, ticket)
+        request = self._reconciler.ask(message.run_id, message.version, message.filename)
+        await self._reconciler.until(lambda: self._is_decided(request), seconds)
+        return self._outcome(request)
 
     def _foreign(self, message: UpdateMessage) -> str | None:
         if message.repo_id != self._settings.bucket:
@@ -54,23 +52,20 @@ class Updates:
             return f"this Space follows run {self._settings.run_id!r} only, not {message.run_id!r}; unset RUN_ID"
         return None
 
-    def _is_decided(self, message: UpdateMessage, ticket: int) -> bool:
-        return self._reconciler.serves(message.run_id, message.version) or self._reconciler.is_answered(ticket)
+    def _is_decided(self, request: Request) -> bool:
+        return request.is_answered or self._reconciler.serves(request.run_id, request.version)
 
-    def _outcome(self, message: UpdateMessage, ticket: int) -> JSONResponse:
-        if self._reconciler.serves(message.run_id, message.version):
+    def _outcome(self, request: Request) -> JSONResponse:
+        if self._reconciler.serves(request.run_id, request.version):
             return self._done()
-        if not self._reconciler.is_answered(ticket):
+        if not request.is_answered:
             state = self._reconciler.status.state
-            return JSONResponse({"version": message.version, "state": state, **self._served()}, 202)
-        return self._failed(self._reconciler.failure or self._passed_over(message))
+            return JSONResponse({"version": request.version, "state": state, **self._served()}, 202)
+        return self._failed(request.error or self._passed_over(request))
 
-    def _passed_over(self, message: UpdateMessage) -> SyncError:
-        """Why an attempt that went well did not lead to the message's version."""
-        served = self._reconciler.status.served
-        if served is not None and served.run_id == message.run_id:
-            return ChainError(f"run {message.run_id!r} has no whole version {message.version}")
-        return OlderRunError(f"run {message.run_id!r} gave way to a newer one before version {message.version}")
+    def _passed_over(self, request: Request) -> SyncError:
+        """Why an attempt that went well did not lead to the request's version."""
+        return OlderRunError(f"run {request.run_id!r} gave way to a newer one before version {request.version}")
 
     def _done(self) -> JSONResponse:
         sync = self._reconciler.status.last_sync

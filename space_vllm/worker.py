@@ -1,21 +1,19 @@
 """What vLLM mixes into its worker (`--worker-extension-cls`): the receiver, reachable through `collective_rpc`.
 
-Arguments and results are plain data. Every method returns at once except `delta_apply`, which is called in a pause.
+Arguments and results are plain data. Only `delta_apply`, `delta_verify` and `delta_undo` take long; they are called in
+a pause.
 """
 
 from pathlib import Path
 from typing import Any
 
-import torch
-from vllm.model_executor.model_loader import get_model_loader
-from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.platforms import current_platform
 
 from shared.errors import SyncError
 from shared.types import Manifest
 from space_vllm.cpu_linear import keeps_weights
-from space_vllm.loaders import LoaderPlacement
 from space_vllm.receiver import Receiver
+from space_vllm.vllm_model import VllmModel
 
 
 class WorkerExtension:
@@ -31,11 +29,14 @@ class WorkerExtension:
             raise SyncError(
                 "linear weights were packed at load and cannot follow updates; set VLLM_PLUGINS=delta_sync"
             )
-        receiver = self._delta_receiver = Receiver(LoaderPlacement(self.model_runner.get_model()))
-        receiver.join(lambda: _base_weights(self.vllm_config, self.model_runner.get_model()))
+        self._delta_receiver = Receiver(VllmModel(self.model_runner.get_model(), self.vllm_config))
+        self._delta_receiver.join()
 
     def delta_stage(self, manifest: str, files: list[str]) -> None:
         self._delta().stage(Manifest.from_json(manifest.encode(), "the update"), [Path(file) for file in files])
+
+    def delta_stage_base(self) -> None:
+        self._delta().stage_base()
 
     def delta_poll(self) -> dict[str, Any]:
         return self._delta().poll().to_wire()
@@ -43,18 +44,22 @@ class WorkerExtension:
     def delta_apply(self) -> dict[str, Any]:
         return self._delta().apply().to_wire()
 
+    def delta_verify(self) -> dict[str, Any]:
+        return self._delta().verify().to_wire()
+
+    def delta_undo(self) -> dict[str, Any]:
+        return self._delta().undo().to_wire()
+
+    def delta_lose(self) -> None:
+        self._delta().lose()
+
     def delta_discard(self) -> None:
         self._delta().discard()
+
+    def delta_recount(self) -> dict[str, Any]:
+        return self._delta().audit().to_wire()
 
     def _delta(self) -> Receiver:
         if self._delta_receiver is None:
             raise SyncError("this worker has not joined yet")
         return self._delta_receiver
-
-
-def _base_weights(vllm_config: Any, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The checkpoint's tensors as vLLM read them: names and dtypes of its files."""
-    loader = get_model_loader(vllm_config.load_config)
-    if not isinstance(loader, DefaultModelLoader):
-        raise SyncError(f"{type(loader).__name__} reads no checkpoint to recount; serve the model from safetensors")
-    return dict(loader.get_all_weights(vllm_config.model_config, model))

@@ -24,7 +24,7 @@ from shared.errors import BucketError, ChainError, IntegrityError, SyncError
 from shared.files import Encoding, Label, write_anchor, write_delta
 from shared.reader import RunReader
 from shared.snapshot import Snapshot
-from shared.types import Base, DataFile, Kind, Manifest, Pointer, Run, checked_run_id, now
+from shared.types import LARGEST_VERSION, Base, DataFile, Kind, Manifest, Pointer, Run, checked_run_id, now
 from trainer_box.detect import NamedTensors, copy_all, find_changes
 
 
@@ -157,7 +157,10 @@ class Publisher:
             raise SyncError(f"the publisher of run {self.run_id!r} is closed")
         if version is not None and version < self._next_version:
             raise SyncError(f"version {version} of run {self.run_id!r} is spent, the next is {self._next_version}")
-        return self._next_version if version is None else version
+        number = self._next_version if version is None else version
+        if number > LARGEST_VERSION:
+            raise SyncError(f"version {number} of run {self.run_id!r} is beyond {LARGEST_VERSION}; start another run")
+        return number
 
     def _check_alone(self, version: int) -> None:
         """Raises BucketError, and closes for good, when another publisher has written the run meanwhile."""

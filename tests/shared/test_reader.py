@@ -6,10 +6,12 @@ import xxhash
 
 from shared import layout
 from shared.errors import BucketError, ChainError, IntegrityError, SyncError
+from shared.files import read_anchor
 from shared.reader import RunReader, list_runs, newest_run
 from shared.types import Run
+from tests.shared.extra_anchor import add_anchor
 from tests.shared.fake_bucket import MemoryBucket
-from tests.shared.weights import model, nudge
+from tests.shared.weights import Weights, model, nudge, same
 from trainer_box.publisher import Publisher
 
 
@@ -22,6 +24,12 @@ def bucket() -> MemoryBucket:
             publisher.publish(weights.items())
             nudge(weights, seed)
     return bucket
+
+
+def second_version() -> Weights:
+    weights = model()
+    nudge(weights, 0)
+    return weights
 
 
 def test_the_newest_run_is_the_one_created_last() -> None:
@@ -84,6 +92,67 @@ def test_manifests_come_in_the_order_of_versions(bucket: MemoryBucket) -> None:
     assert versions == [0, 1, 2, 999_999, 1_000_000]
 
 
+def test_an_extra_anchor_is_no_version_of_its_own(bucket: MemoryBucket) -> None:
+    add_anchor(bucket, 1, second_version())
+    bucket.stored["r/manifests/000009.anchor.json"] = b"not of any version"
+    assert [manifest.version for manifest in RunReader(bucket, "r").manifests()] == [0, 1, 2]
+    assert RunReader(bucket, "r").manifest(1).kind == "delta"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_extra_anchor_of_a_version_is_found_beside_it(bucket: MemoryBucket, shards: int) -> None:
+    reader = RunReader(bucket, "r")
+    assert reader.anchor(1) is None
+    added = add_anchor(bucket, 1, second_version(), shards)
+    assert reader.anchor(1) == added
+    assert reader.anchor(0) is None
+    with reader.fetched(added) as paths:
+        assert same(read_anchor(added, paths), second_version())
+
+
+def test_a_walk_down_the_versions_lists_the_bucket_once(bucket: MemoryBucket) -> None:
+    add_anchor(bucket, 1, second_version())
+    reader = RunReader(bucket, "r")
+    for walk in range(1, 4):
+        bucket.calls.clear()
+        assert [version for version in (2, 1, 0) if reader.anchor(version)] == [1]
+        read = ["read r/manifests/000001.anchor.json", "read r/manifests/000001.json"] if walk == 1 else []
+        assert bucket.calls == ["list r/manifests", *read]
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"fingerprint": "0" * 16}, "has fingerprint 0000000000000000, but version 1 has"),
+        ({"version": 2}, "is the manifest of version 2"),
+        ({"run_id": "s"}, "of run 's'"),
+        ({"files": [], "path": "", "nbytes": 0}, "0 files"),
+        ({"format": 2}, "format 2"),
+        ({"kind": "delta", "base_version": 0, "base_fingerprint": "0" * 16}, "lists"),
+    ],
+)
+def test_an_extra_anchor_of_something_else_is_an_integrity_error(
+    bucket: MemoryBucket, fields: dict[str, Any], match: str
+) -> None:
+    add_anchor(bucket, 1, second_version())
+    bucket.edit("r/manifests/000001.anchor.json", **fields)
+    with pytest.raises(IntegrityError, match=f"r/manifests/000001.anchor.json.*{match}"):
+        RunReader(bucket, "r").anchor(1)
+
+
+def test_a_delta_is_no_extra_anchor(bucket: MemoryBucket) -> None:
+    bucket.stored["r/manifests/000001.anchor.json"] = bucket.stored["r/manifests/000001.json"]
+    with pytest.raises(IntegrityError, match="kind delta"):
+        RunReader(bucket, "r").anchor(1)
+
+
+def test_an_extra_anchor_of_a_version_that_is_not_published_is_a_chain_error(bucket: MemoryBucket) -> None:
+    add_anchor(bucket, 1, second_version())
+    del bucket.stored["r/manifests/000001.json"]
+    with pytest.raises(ChainError, match="no manifest of version 1"):
+        RunReader(bucket, "r").anchor(1)
+
+
 def test_a_manifest_is_read_once(bucket: MemoryBucket) -> None:
     reader = RunReader(bucket, "r")
     bucket.calls.clear()
@@ -110,6 +179,12 @@ def test_a_damaged_pointer_is_an_integrity_error(bucket: MemoryBucket, raw: byte
 def test_a_pointer_to_elsewhere_is_an_integrity_error(bucket: MemoryBucket, fields: dict[str, Any]) -> None:
     bucket.edit("r/latest.json", **fields)
     with pytest.raises(IntegrityError, match="r/latest.json points to"):
+        RunReader(bucket, "r").newest()
+
+
+def test_a_pointer_to_a_manifest_that_is_gone_is_an_integrity_error(bucket: MemoryBucket) -> None:
+    del bucket.stored["r/manifests/000002.json"]
+    with pytest.raises(IntegrityError, match="r/latest.json points to r/manifests/000002.json, which is not"):
         RunReader(bucket, "r").newest()
 
 

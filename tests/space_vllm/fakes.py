@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,18 @@ import httpx
 import torch
 from fastapi import FastAPI
 
+from shared import fingerprint
 from shared.bits import bits
 from shared.bucket import open_bucket
 from shared.changes import Change
-from shared.types import Manifest
+from shared.errors import SyncError
+from shared.types import Manifest, TensorSpec
 from space_vllm.endpoint import EndpointPlugin, Space, install
 from space_vllm.engine import Deadlines
 from space_vllm.guard import Guard
-from space_vllm.receiver import Receiver, Weights
+from space_vllm.outcomes import Answer
+from space_vllm.placement import Weights
+from space_vllm.receiver import Receiver
 from space_vllm.settings import Settings
 from trainer_box.publisher import Publisher
 
@@ -40,85 +44,152 @@ def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) ->
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-class DictPlacement:
-    """The live model is a dict. `failures` counts how many of the next writes fail after their first tensor."""
+class DictModel:
+    """The live model is a dict of tensors, which are placed as they are.
 
-    def __init__(self, live: Weights) -> None:
-        self.live = live
+    `failures` counts how many of the next writes fail after their first tensor.
+    """
+
+    def __init__(self, base: Weights) -> None:
+        self.files = base
+        self.live = {name: tensor.clone() for name, tensor in base.items()}
         self.failures = 0
+        self.is_trusted = True
 
-    def place_all(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        for name, tensor in tensors.items():
-            self.live[name] = tensor.clone()
-            self._fail()
+    def base(self) -> Weights:
+        return {name: tensor.clone() for name, tensor in self.files.items()}
 
-    def place_changes(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            bits(self.live[change.spec.name])[change.indices] = change.new
-            self._fail()
+    def find(self, tensors: Mapping[str, torch.Tensor]) -> "DictPlaces":
+        if odd := tensors.keys() ^ self.live.keys():
+            raise SyncError(f"the live model is not made of these tensors: {sorted(odd)}")
+        return DictPlaces(self)
 
-    def reached(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-        return [name for name in tensors if name in self.live]
+    def backup(self) -> Weights:
+        return {name: tensor.clone() for name, tensor in self.live.items()}
 
-    def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-        return [name for name, tensor in tensors.items() if not torch.equal(bits(self.live[name]), bits(tensor))]
+    def restore(self, backup: Weights) -> None:
+        for name, tensor in backup.items():
+            self.write(name, torch.arange(tensor.numel()), bits(tensor))
 
-    def _fail(self) -> None:
+    def distrust(self) -> None:
+        self.is_trusted = False
+
+    def write(self, name: str, indices: torch.Tensor, new: torch.Tensor) -> None:
+        bits(self.live[name])[indices] = new
         if self.failures:
             self.failures -= 1
             raise RuntimeError("the loader broke")
 
 
+class DictPlaces:
+    def __init__(self, model: DictModel) -> None:
+        self._model = model
+
+    def adopt(self, tensors: Mapping[str, torch.Tensor]) -> None: ...
+
+    def rehearse(self) -> None: ...
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._model.restore(dict(tensors))
+
+    def write(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._model.write(change.spec.name, change.indices, change.new)
+
+    def read(self, spec: TensorSpec, indices: torch.Tensor) -> torch.Tensor:
+        return bits(self._model.live[spec.name])[indices]
+
+    def count(self, spec: TensorSpec, stopped: Callable[[], bool]) -> int | None:
+        return None if stopped() else fingerprint.tensor(spec, bits(self._model.live[spec.name]))
+
+    def check(self) -> None: ...
+
+    def summary(self) -> dict[str, int]:
+        count = len(self._model.live)
+        return {"in_place": count, "reloaded": 0} if self._model.is_trusted else {"in_place": 0, "reloaded": count}
+
+
 class FakeClient:
-    """vLLM's engine client with one worker. `broken` maps the name of a call to what it raises, once."""
+    """vLLM's engine client with one worker.
+
+    `broken` maps the name of a call to what it raises, once. `cached` blocks stay after a clear while `sticky` says so.
+    """
 
     def __init__(self, base: Weights) -> None:
-        self.base = base
-        self.placement = DictPlacement({name: tensor.clone() for name, tensor in base.items()})
-        self.receiver = Receiver(self.placement)
+        self.model = DictModel(base)
+        self.receiver = Receiver(self.model)
         self.calls: list[str] = []
         self.paused = False
         self.weight_version = "default"
         self.in_flight = 0
         self.errored = False
         self.broken: dict[str, Exception] = {}
+        self.cached, self.sticky = 0, 0
+
+    @property
+    def engine_core(self) -> "FakeClient":
+        return self
+
+    async def call_utility_async(self, method: str, *args: Any) -> Any:
+        assert method == "delta_cached_blocks"
+        return self.cached
 
     async def pause_generation(self, *, mode: str, clear_cache: bool) -> None:
-        assert (mode, clear_cache) == ("keep", True)
-        self._record("pause")
+        assert clear_cache
+        self._record("pause" if mode == "keep" else mode)
         self.paused = True
+        self._clear_cache()
 
     async def resume_generation(self) -> None:
         self._record("resume")
         self.paused = False
 
+    async def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        assert reset_running_requests and reset_connector
+        self._record("reset")
+        return self._clear_cache()
+
     async def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> Any:
         assert timeout is None
-        if method != "delta_poll":
+        if method not in ("delta_poll", "delta_recount"):
             self._record(method)
-        return [self._worker(method, args)]
+        return [self._worker(method.removeprefix("delta_"), args)]
 
     async def update_weight_version(self, new_version: str) -> None:
         self.weight_version = new_version
 
     async def compute_weight_checksums(self) -> list[dict[str, str]]:
-        return [{name: f"sum of {name}" for name in self.placement.live}]
+        return [{name: f"sum of {name}" for name in self.model.live}]
 
     def get_num_unfinished_requests(self) -> int:
         return self.in_flight
 
+    def _clear_cache(self) -> bool:
+        self.sticky -= bool(self.sticky)
+        self.cached = self.cached if self.sticky else 0
+        return not self.cached
+
     def _worker(self, method: str, args: tuple[Any, ...]) -> Any:
-        if method == "delta_join":
-            return self.receiver.join(lambda: {name: tensor.clone() for name, tensor in self.base.items()})
-        if method == "delta_stage":
+        if method == "stage":
             return self.receiver.stage(Manifest.from_json(args[0].encode(), "update"), [Path(p) for p in args[1]])
-        if method == "delta_poll":
-            return self.receiver.poll().to_wire()
-        if method == "delta_apply":
+        if method in ("apply", "undo", "verify"):
             assert self.paused, "values are only placed in a pause"
-            return self.receiver.apply().to_wire()
-        assert method == "delta_discard"
-        return self.receiver.discard()
+        answers: dict[str, Callable[[], Answer]] = {
+            "poll": self.receiver.poll,
+            "apply": self.receiver.apply,
+            "undo": self.receiver.undo,
+            "verify": self.receiver.verify,
+            "recount": self.receiver.audit,
+        }
+        if method in answers:
+            return answers[method]().to_wire()
+        silent = {
+            "join": self.receiver.join,
+            "stage_base": self.receiver.stage_base,
+            "discard": self.receiver.discard,
+            "lose": self.receiver.lose,
+        }
+        return silent[method]()
 
     def _record(self, call: str) -> None:
         self.calls.append(call)
@@ -138,7 +209,7 @@ class Running:
 
     @property
     def live(self) -> Weights:
-        return self.client.placement.live
+        return self.client.model.live
 
     async def update(self, manifest: Manifest, wait: float = 10, **changed: Any) -> httpx.Response:
         message = {

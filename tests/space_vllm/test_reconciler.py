@@ -198,7 +198,7 @@ def test_after_a_loader_failed_half_way_the_old_version_is_put_back(tmp_path: Pa
         with publisher(tmp_path, "run") as out:
             await space.update(out.publish(make_weights(1).items()))
             delta = out.publish(make_weights(1, step=1).items())
-        space.client.placement.failures = 1
+        space.client.model.failures = 1
         await assert_refused_and_recovering(space, tmp_path, delta)
 
     play(tmp_path, scenario)
@@ -218,7 +218,7 @@ def test_when_the_old_version_cannot_be_put_back_the_door_is_shut_until_an_ancho
             delta = out.publish(make_weights(1, step=1).items())
         in_flight = asyncio.create_task(space.http.get("/v1/slow"))
         await asyncio.sleep(0.05)
-        space.client.placement.failures = 3
+        space.client.model.failures = 3
         answer = await space.update(delta)
         assert answer.status_code == 503
         assert (await space.http.get("/v1/slow")).status_code == 503

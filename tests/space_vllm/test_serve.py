@@ -1,6 +1,7 @@
 """What `python -m space_vllm.serve` checks, and the command it becomes."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,13 @@ def test_dev_mode_stays_off_and_defaults_can_be_overridden() -> None:
     assert found["HOME"] == "/home"
 
 
-@pytest.mark.parametrize("arguments", [["-tp", "2"], ["--pipeline-parallel-size=2"], ["--data_parallel_size", "4"]])
-def test_more_than_one_worker_is_refused(arguments: list[str]) -> None:
-    with pytest.raises(SettingError, match="one worker only"):
-        serve.check_parallel(["--seed", "1", *arguments])
-    serve.check_parallel(["-tp", "1", "--seed", "1"])
+def test_arguments_that_this_space_cannot_serve_with_end_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"BUCKET": f"local:{tmp_path}", "VLLM_API_KEY": "key", "MODEL": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    assert serve.main(["--seed", "1", "-tp", "2"]) == 1
+    assert capsys.readouterr().err.startswith("--tensor-parallel-size 2: this Space serves with one worker only")
 
 
 def test_a_taken_port_is_refused() -> None:
@@ -61,3 +64,12 @@ def test_a_folder_without_a_model_is_refused(
     printed = capsys.readouterr().err
     assert printed.startswith(f"MODEL is '{tmp_path}', but there is no config.json")
     assert printed.count("\n") == 1
+
+
+def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "awq"}}')
+    settings = replace(make_settings(tmp_path), model=str(tmp_path))
+    with pytest.raises(SettingError, match="has a quantization_config: .*serve an unquantised model"):
+        serve.check_model(settings)
+    (tmp_path / "config.json").write_text("{}")
+    serve.check_model(settings)

@@ -1,0 +1,104 @@
+"""The bucket's side of following: runs, versions, ways to a version and their files, off the event loop.
+
+Every call has a deadline. Knows nothing of engines; what may be applied to what is for `shared.chain` to say.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from shared.bucket import Bucket
+from shared.chain import Held, find_paths
+from shared.errors import BucketError, ChainError
+from shared.reader import RunReader, newest_run
+from shared.types import Manifest, Run
+
+T = TypeVar("T")
+
+
+class Source:
+    """`open_bucket` is called anew after `forget`. Manifests that were read are kept until then."""
+
+    def __init__(self, open_bucket: Callable[[], Bucket], run_id: str | None, deadline_s: float) -> None:
+        """`run_id` None follows the newest run."""
+        self._open_bucket = open_bucket
+        self._run_id = run_id
+        self._deadline_s = deadline_s
+        self._reader: RunReader | None = None
+
+    def forget(self) -> None:
+        """What was read may be what was wrong."""
+        self._reader = None
+
+    async def newest(self) -> tuple[Run, Manifest] | None:
+        """None while there is nothing to follow: no run, or no version in it."""
+        try:
+            reader = await self._call(self._reader_of, self._run_id)
+            return await self._call(reader.run), await self._call(reader.newest)
+        except ChainError:
+            return None
+
+    async def run(self, run_id: str) -> Run:
+        """Raises ChainError when there is none."""
+        reader = await self._call(self._reader_of, run_id)
+        return await self._call(reader.run)
+
+    async def manifest(self, run_id: str, version: int) -> Manifest:
+        """Raises ChainError when there is none."""
+        reader = await self._call(self._reader_of, run_id)
+        return await self._call(reader.manifest, version)
+
+    async def paths(self, target: Manifest, held: Held | None) -> list[list[Manifest]]:
+        """The ways to `target`, cheapest first. Raises ChainError when there is none."""
+        reader = await self._call(self._reader_of, target.run_id)
+        return await self._call(find_paths, target, held, reader)
+
+    async def fetched(self, path: Sequence[Manifest]) -> AsyncGenerator[tuple[Manifest, list[Path]]]:
+        """Each version with its checked files, in order; the next one is downloaded while the caller has this one."""
+        reader = await self._call(self._reader_of, path[0].run_id)
+        ahead = _Fetch(reader, path[0])
+        try:
+            for number, manifest in enumerate(path):
+                current, files = ahead, await self._within(ahead.files())
+                if number + 1 < len(path):
+                    ahead = _Fetch(reader, path[number + 1])
+                try:
+                    yield manifest, files
+                finally:
+                    current.close()
+        finally:
+            ahead.close()
+
+    def _reader_of(self, run_id: str | None) -> RunReader:
+        if self._reader is None or run_id not in (None, self._reader.run_id):
+            bucket = self._open_bucket()
+            self._reader = RunReader(bucket, run_id or newest_run(bucket).run_id)
+        return self._reader
+
+    async def _call(self, function: Callable[..., T], *arguments: object) -> T:
+        return await self._within(asyncio.to_thread(function, *arguments))
+
+    async def _within(self, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await call
+        except TimeoutError as error:
+            raise BucketError(f"the bucket did not answer within {self._deadline_s} s") from error
+
+
+class _Fetch:
+    """A download on a thread, whose folder is gone after `close`, however far it is."""
+
+    def __init__(self, reader: RunReader, manifest: Manifest) -> None:
+        self._stack = ExitStack()
+        self._thread = asyncio.get_running_loop().run_in_executor(
+            None, self._stack.enter_context, reader.fetched(manifest)
+        )
+
+    async def files(self) -> list[Path]:
+        return await asyncio.shield(self._thread)
+
+    def close(self) -> None:
+        self._thread.add_done_callback(lambda done: done.exception() or self._stack.close())
