@@ -29,10 +29,6 @@ class Audit:
 
     @property
     def is_done(self) -> bool:
-        """Raises what counting raised."""
-        if self._work is None or not self._work.done():
-            return False
-        self._work.result()
         return self._finished
 
     def proceed(self, thread: ThreadPoolExecutor) -> None:
@@ -63,7 +59,7 @@ class Audit:
                 continue
             try:
                 term = self._places.count(spec, self._stopped.is_set)
-            except IntegrityError:
+            except Exception:  # whatever it is: what cannot be read cannot be verified
                 self._unreadable.append(name)
                 continue
             if term is None:

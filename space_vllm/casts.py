@@ -24,7 +24,7 @@ def to_live(patterns: torch.Tensor, wire: str, live: torch.dtype) -> torch.Tenso
 
 
 def to_wire(values: torch.Tensor, wire: str) -> torch.Tensor:
-    """Flat patterns. Raises IntegrityError when a value is none of the wire's numbers, which a verified one always is."""
+    """Flat patterns. Raises IntegrityError when a value is none of the wire's numbers: no verified one is."""
     dtype = DTYPES[wire]
     if values.dtype == dtype:
         return bits(values)

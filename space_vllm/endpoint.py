@@ -109,7 +109,7 @@ async def _status(request: Request) -> Response:
     if version is None or seconds is None:
         return _malformed("version" if version is None else "wait")
     status = space.reconciler.status
-    await space.reconciler.until(lambda: status.reached(version), min(seconds, _LONGEST_WAIT_S))
+    await status.until(lambda: status.reached(version), min(seconds, _LONGEST_WAIT_S))
     return JSONResponse({**status.to_json(), **space.facts})
 
 

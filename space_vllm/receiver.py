@@ -47,7 +47,7 @@ class Staged:
 
 
 class Receiver:
-    """`join`, `stage` and `stage_base` return at once and are followed with `poll`; when they fail, nothing is left."""
+    """`join`, `stage` and `stage_base` return at once and are followed with `poll`. A failed one leaves nothing."""
 
     def __init__(self, model: LiveModel) -> None:
         self._model = model
@@ -106,7 +106,7 @@ class Receiver:
         return self._timed(lambda: self._put_back(staged))
 
     def verify(self) -> Verified:
-        """Read back what was placed: which version is live? With neither the new nor the old one, nobody knows."""
+        """The fingerprint of what is live, read back. Once it is the expected one, that version is held."""
         staged = self._placed
         if staged is None:
             raise SyncError("nothing was placed, so there is nothing to verify")
@@ -200,8 +200,11 @@ class Receiver:
             staged.version.places.write([Change(c.spec, c.indices, old=c.new, new=c.old) for c in staged.changes])
 
     def _found(self, expected: Version, staged: Staged) -> str:
-        """The fingerprint of the live model: of all of it after an anchor, after a delta of what it changed."""
-        if staged.tensors is not None:
+        """The fingerprint of the live model: of what a delta changed, after an anchor of all of it.
+
+        Of all of it after an undo too: what went wrong may have written anywhere.
+        """
+        if staged.tensors is not None or self._undone:
             return fingerprint.to_text(sum(_count(expected).values()))
         assert self._live is not None
         total = sum(self._live.terms.values())
@@ -240,8 +243,12 @@ class Receiver:
 
 
 def _count(version: Version) -> dict[str, int]:
-    never: Callable[[], bool] = lambda: False
-    return {name: version.places.count(spec, never) or 0 for name, spec in version.specs.items()}
+    counted = {name: version.places.count(spec, _never) for name, spec in version.specs.items()}
+    return {name: term for name, term in counted.items() if term is not None}
+
+
+def _never() -> bool:
+    return False
 
 
 def _check_fingerprint(manifest: Manifest, version: Version) -> None:

@@ -1,22 +1,20 @@
 """The one task that moves the server from version to version. Messages only leave requests.
 
-It finds the cheapest way to what is asked for and has it synced. Whatever fails, the server goes on with the weights it
-has, or shuts its door and builds them anew; it never waits for a human.
+It finds the cheapest way to what is asked for and has it synced. Whatever fails, the server goes on with the weights
+it has, or shuts its door and builds them anew; it never waits for a human.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable
-from pathlib import Path
 
-from shared.errors import BucketError, ChainError, IntegrityError, SyncError
+from shared.errors import BucketError, ChainError, SyncError
 from shared.types import Manifest, Run
+from space_vllm.advance import FATAL, Advance
 from space_vllm.engine import Deadlines, Engine, EngineError
-from space_vllm.requests import OlderRunError, Request, Target
+from space_vllm.requests import Request, Target
 from space_vllm.source import Source
-from space_vllm.space import Door, Served, State, Status, Sync, Timing
+from space_vllm.space import Door, Served, Status, at_most
 from space_vllm.syncer import LostError, RefusedError, Syncer
 
 _LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
@@ -26,16 +24,15 @@ class Reconciler:
     def __init__(self, engine: Engine, source: Source, door: Door, deadlines: Deadlines, recount_s: float) -> None:
         """`recount_s` is the period of the recounts of what is served; 0 for none."""
         self.status = Status()
-        self._engine = engine
         self._source = source
         self._door = door
         self._deadlines = deadlines
         self._recount_s = recount_s
         self._syncer = Syncer(engine, door)
+        self._advance = Advance(engine, source, self._syncer, door, self.status)
         self._requests: list[Request] = []
         self._next_recount = time.monotonic() + recount_s
         self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
 
     # What messages do
 
@@ -48,13 +45,6 @@ class Reconciler:
     def serves(self, run_id: str, version: int) -> bool:
         served = self.status.served
         return self._door.is_open and served is not None and served.run_id == run_id and served.version >= version
-
-    async def until(self, met: Callable[[], bool], seconds: float) -> bool:
-        """Wait for a condition on this reconciler; whether it was met in time."""
-        deadline = time.monotonic() + seconds
-        while not met() and (left := deadline - time.monotonic()) > 0:
-            await _at_most(left, self._changed)
-        return met()
 
     # The task
 
@@ -69,7 +59,7 @@ class Reconciler:
                 delay = self._deadlines.retry
                 await self._idle()
             else:
-                await _at_most(delay, self._wake)
+                await at_most(delay, self._wake)
                 delay = min(2 * delay, self._deadlines.slowest_retry)
 
     async def _attempt(self, requests: list[Request]) -> None:
@@ -86,7 +76,7 @@ class Reconciler:
             await self._fail(failure)
         for request in requests:
             request.is_answered, request.error = True, request.error or failure
-        self._set_state("serving" if self._door.is_open else self._state_behind())
+        self._settle_state()
 
     async def _reach(self, requests: list[Request]) -> None:
         await self._syncer.recover()
@@ -100,19 +90,21 @@ class Reconciler:
 
     async def _catch_up(self) -> None:
         """To the newest version, or to the base model when there is none."""
-        self._set_state(self._state_behind())
+        self.status.change(self._advance.state_behind())
         newest = await self._source.newest()
         if newest is not None:
             try:
-                return await self._go(Target(*newest))
-            except (ChainError, IntegrityError, RefusedError):
+                return await self._advance.to(Target(*newest))
+            except FATAL:
+                raise
+            except SyncError:
                 if self._syncer.held is not None:
                     raise
         if self._syncer.held is None:
             held = await self._syncer.rebuild_base()
             self.status.served = Served(None, 0, held.fingerprint)
             if newest is not None:
-                await self._go(Target(*newest))
+                await self._advance.to(Target(*newest))
 
     async def _open(self) -> None:
         """Only on weights that were counted as a whole since they were changed last."""
@@ -150,7 +142,7 @@ class Reconciler:
             if not self._recount_s:
                 await self._wake.wait()
             elif (left := self._next_recount - time.monotonic()) > 0:
-                await _at_most(left, self._wake)
+                await at_most(left, self._wake)
             else:
                 await self._recount()
 
@@ -162,12 +154,11 @@ class Reconciler:
         except SyncError as error:
             self._note(error)
             self._next_recount = time.monotonic() + self._recount_s
-            self._set_state(self._state_behind() if not self._door.is_open else "serving")
+            self._settle_state()
 
-    def _state_behind(self) -> State:
-        if self.status.served is None:
-            return "starting"
-        return "catching_up" if self._syncer.held is not None else "dirty"
+    def _settle_state(self) -> None:
+        self.status.places = self._syncer.places
+        self.status.change("serving" if self._door.is_open else self._advance.state_behind())
 
     # From requests to versions
 
@@ -187,22 +178,17 @@ class Reconciler:
 
     async def _find(self, request: Request) -> tuple[Run, Manifest]:
         run = await self._source.run(request.run_id)
-        self._check_age(run)
+        self._advance.check_age(run)
         manifest = await self._source.manifest(run.run_id, request.version)
         if request.path != manifest.path:
             raise ChainError(f"version {request.version} lies at {manifest.path!r}, not at {request.path!r}")
         return run, manifest
 
-    def _check_age(self, run: Run) -> None:
-        served = self.status.served
-        if served and served.run and run.age < served.run.age:
-            raise OlderRunError(f"run {run.run_id!r} is older than run {served.run_id!r}, which is followed")
-
     async def _try(self, target: Target) -> None:
         """A version that cannot be reached stands in nobody else's way."""
         try:
-            await self._go(target)
-        except (BucketError, EngineError, LostError):
+            await self._advance.to(target)
+        except FATAL:
             raise
         except SyncError as error:
             self._refuse(target.requests, error)
@@ -211,87 +197,3 @@ class Reconciler:
         for request in requests:
             request.error = error
         self._note(error)
-
-    # To a version
-
-    async def _go(self, target: Target) -> None:
-        """By the cheapest way; when a step of it fails, by the next one that does without that step."""
-        self._check_age(target.run)
-        failed: dict[tuple[int, str], SyncError] = {}
-        while not self._is_past(target):
-            paths = await self._source.paths(target.manifest, self._syncer.held)
-            path = next((path for path in paths if not any(_key(step) in failed for step in path)), None)
-            if path is None:
-                raise next(iter(failed.values()))
-            if not path:  # the same weights, held under another run or as the base model
-                self._record(target.run, target.manifest, Timing())
-                return
-            await self._walk(path, target.run, failed)
-
-    async def _walk(self, path: list[Manifest], run: Run, failed: dict[tuple[int, str], SyncError]) -> None:
-        if self.serves(run.run_id, path[0].version):
-            self._door.shut(f"building version {path[-1].version} anew from version {path[0].version}")
-        step = path[0]
-        try:
-            async with contextlib.aclosing(self._source.fetched(path)) as fetched:
-                for step in path:
-                    manifest, files = await anext(fetched)
-                    await self._sync(manifest, files, run, behind=not self._door.is_open or step is not path[-1])
-        except (BucketError, EngineError, LostError):
-            raise
-        except SyncError as error:
-            _LOG.warning("version %s (%s) cannot be used: %s", step.version, step.kind, error)
-            failed[_key(step)] = error
-
-    def _is_past(self, target: Target) -> bool:
-        served = self.status.served
-        if self._syncer.held is None or served is None or served.run_id != target.run.run_id:
-            return False
-        return served.version >= target.manifest.version
-
-    async def _sync(self, manifest: Manifest, files: list[Path], run: Run, behind: bool) -> None:
-        self._set_state("staging" if not behind else self._state_behind())
-        reprefilled = 0
-
-        def begin() -> None:
-            nonlocal reprefilled
-            reprefilled = self._engine.in_flight()
-            if not behind:
-                self._set_state("applying")
-
-        timing = await self._syncer.sync(manifest, files, begin)
-        self._record(run, manifest, timing, reprefilled, manifest.nbytes)
-        await self._engine.name_weights(f"{run.run_id}/{manifest.version}")
-
-    def _record(self, run: Run, manifest: Manifest, timing: Timing, reprefilled: int = 0, nbytes: int = 0) -> None:
-        sync = Sync(
-            run_id=run.run_id,
-            version=manifest.version,
-            kind=manifest.kind,
-            nbytes=nbytes,
-            sparsity=manifest.sparsity,
-            reprefilled=reprefilled,
-            **vars(timing),
-        )
-        self.status.record(Served(run, manifest.version, manifest.fingerprint), sync)
-        _LOG.info(sync.log_line())
-        self._notify()
-
-    def _set_state(self, state: State) -> None:
-        self.status.state = state
-        self.status.places = self._syncer.places
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-
-def _key(step: Manifest) -> tuple[int, str]:
-    return step.version, step.kind
-
-
-async def _at_most(seconds: float, event: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -101,4 +101,8 @@ class _Fetch:
         return await asyncio.shield(self._thread)
 
     def close(self) -> None:
-        self._thread.add_done_callback(lambda done: done.exception() or self._stack.close())
+        self._thread.add_done_callback(self._clean)
+
+    def _clean(self, done: asyncio.Future[list[Path]]) -> None:
+        done.exception()  # it was reported to whoever waited, or nobody did
+        self._stack.close()

@@ -1,5 +1,9 @@
 """What the parts of the Space know of each other: the door that the guard keeps, and what is served and happened."""
 
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -98,6 +102,9 @@ class Status:
     counters: Counters = field(default_factory=Counters)
     places: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._changed = asyncio.Event()
+
     @property
     def version(self) -> int | None:
         return self.served.version if self.served else None
@@ -108,6 +115,23 @@ class Status:
     def record(self, served: Served, sync: Sync) -> None:
         self.served, self.last_sync = served, sync
         self.counters.add(sync)
+        self.announce()
+
+    def change(self, state: State) -> None:
+        self.state = state
+        self.announce()
+
+    def announce(self) -> None:
+        """Whoever waits for something looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, met: Callable[[], bool], seconds: float) -> bool:
+        """Wait for a condition on this status, or on who announces; whether it was met in time."""
+        deadline = time.monotonic() + seconds
+        while not met() and (left := deadline - time.monotonic()) > 0:
+            await at_most(left, self._changed)
+        return met()
 
     def to_json(self) -> dict[str, Any]:
         served = self.served
@@ -121,3 +145,10 @@ class Status:
             "counters": asdict(self.counters),
             "tensors": self.places,
         }
+
+
+async def at_most(seconds: float, event: asyncio.Event) -> None:
+    """Wait for the event, or until the time is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -65,7 +65,8 @@ class Syncer:
         wrong = await self._engine.recount(go_on)
         if wrong:
             await self._lose(
-                f"a recount found {len(wrong)} live tensors that are not those of the version served, such as {wrong[0]!r}"
+                f"a recount found {len(wrong)} live tensors, such as {wrong[0]!r}, that are not those of the version "
+                "served"
             )
         self.is_recounted |= wrong is not None
         return wrong is not None

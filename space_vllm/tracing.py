@@ -62,7 +62,7 @@ class Witness(TorchDispatchMode):
     """Counts what is copied out of given tensors, and lets everything happen."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._names = {storage_of(tensor): name for name, tensor in tensors.items()}
         self.copied = dict.fromkeys(tensors, 0)
 
@@ -76,7 +76,7 @@ class Witness(TorchDispatchMode):
 
 class _Watch(TorchDispatchMode):
     def __init__(self, wire: torch.Tensor, found: Trace) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._wire = wire
         self._found = found
         self._made: set[int] = set()  # storages that the loader allocated itself: it may write to them
@@ -113,8 +113,8 @@ _FILLS = (torch.ops.aten.fill_.Scalar, torch.ops.aten.fill_.Tensor, torch.ops.at
 def _region(live: torch.Tensor, wire: torch.Tensor, whole: torch.Tensor) -> Region:
     memory = torch.empty(0, dtype=live.dtype, device=live.device).set_(live.untyped_storage())
     shape, wire_strides, live_strides = _merged(tuple(live.shape), wire.stride(), live.stride())
-    offset = wire.storage_offset() - whole.storage_offset()
-    return Region(memory, shape, wire_strides, offset, live_strides, live.storage_offset())
+    offset = int(wire.storage_offset()) - int(whole.storage_offset())
+    return Region(memory, shape, wire_strides, offset, live_strides, int(live.storage_offset()))
 
 
 def _merged(shape: Any, wire: Any, live: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

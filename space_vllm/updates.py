@@ -42,7 +42,7 @@ class Updates:
         if self._reconciler.serves(message.run_id, message.version):
             return self._done()
         request = self._reconciler.ask(message.run_id, message.version, message.filename)
-        await self._reconciler.until(lambda: self._is_decided(request), seconds)
+        await self._reconciler.status.until(lambda: self._is_decided(request), seconds)
         return self._outcome(request)
 
     def _foreign(self, message: UpdateMessage) -> str | None:

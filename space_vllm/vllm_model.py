@@ -29,7 +29,7 @@ from space_vllm.tracing import Trace, Witness, storage_of, trace
 class VllmModel:
     """`is_trusted` turns false when writing in place has once gone wrong unseen.
 
-    `rehearsed` are the tensors whose reload was tried and led to what vLLM's first load made of them; None before that.
+    `rehearsed` are the tensors whose reload led to what vLLM's first load made of them; None before that was tried.
     """
 
     def __init__(self, model: torch.nn.Module, config: VllmConfig) -> None:
@@ -71,8 +71,8 @@ class VllmModel:
         kept = {name: parameters[name] for name in traces.keys() - traced.keys()}
         if self.rehearsed is not None and (unknown := sorted(kept.keys() - self.rehearsed)):
             raise SyncError(
-                f"{len(unknown)} tensors, such as {unknown[0]!r}, can only be reloaded by vLLM, and the base model has "
-                "none of that name to try it on; publish under the names of the base model's checkpoint"
+                f"{len(unknown)} tensors, such as {unknown[0]!r}, can only be reloaded by vLLM, and the base model "
+                "has none of that name to try it on; publish under the names of the base model's checkpoint"
             )
         return VllmPlaces(self, traced, kept)
 

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from shared.bits import DTYPES, bits, itemsize, spec_of
 from shared.container import load, read_header, write
 from shared.errors import IntegrityError
-from shared.files import Encoding, Label, open_checked, read_patches, read_table, write_anchor, write_delta
+from shared.files import Encoding, Label, open_checked, read_delta, read_patches, read_table, write_anchor, write_delta
 from shared.types import Manifest
 from tests.shared.weights import (
     Weights,
@@ -22,11 +22,13 @@ from tests.shared.weights import (
     nudge,
     property_test,
     same,
+    sparse_changes,
     weights_and_change,
 )
 
 ANCHOR = Label("r", 3, "0" * 16)
 DELTA = Label("r", 4, "1" * 16, 3, "0" * 16)
+DELTA_MANIFEST = Manifest("r", 4, "delta", (), "1" * 16, 0, 0, 1, "", 3, "0" * 16)
 ENCODINGS: tuple[Encoding, ...] = ("packed", "coo")
 
 
@@ -59,6 +61,25 @@ def test_a_delta_file_takes_old_weights_to_new_ones_bit_for_bit(
     assert sum(count for _, count in read_table(open_checked(tmp_path / "delta", DELTA))) == sum(
         change.count for change in changes
     )
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@property_test
+@given(data=st.data())
+def test_changes_at_any_distance_survive_bit_for_bit(
+    tmp_path: Path, encoding: Encoding, dtype: str, data: st.DataObject
+) -> None:
+    """In tensors of up to 2**37 elements, through the checks that a receiver makes."""
+    changes = data.draw(sparse_changes((dtype,)))
+    write_delta(tmp_path / "delta", DELTA, changes, 1 << 40, encoding)
+    patches = read_delta(DELTA_MANIFEST, tmp_path / "delta", {change.spec.name: change.spec for change in changes})
+    assert [patch.spec for patch in patches] == [change.spec for change in changes]
+    for change, patch in zip(changes, patches, strict=True):
+        assert torch.equal(patch.indices, change.indices)
+        new = change.old + patch.payload if patch.relative else patch.payload
+        assert new.dtype == change.new.dtype
+        assert torch.equal(new, change.new)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -101,8 +122,7 @@ def test_files_say_what_they_are(tmp_path: Path) -> None:
 
 
 def test_the_label_of_a_manifest_is_what_its_file_bears() -> None:
-    manifest = Manifest("r", 4, "delta", (), "1" * 16, 0, 0, 1, "", 3, "0" * 16)
-    assert Label.of(manifest) == DELTA
+    assert Label.of(DELTA_MANIFEST) == DELTA
 
 
 @pytest.mark.parametrize(

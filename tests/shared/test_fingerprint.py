@@ -7,14 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared import fingerprint
-from shared.bits import bits, itemsize, spec_of
-from shared.changes import fingerprint_gain
+from shared.bits import DTYPES, bits, itemsize, spec_of
+from shared.changes import Change, fingerprint_gain
 from shared.types import TensorSpec
 from tests.shared.weights import (
     Weights,
+    changed,
     changes_between,
     from_patterns,
     property_test,
+    sparse_changes,
+    tensors,
     weights,
     weights_and_change,
 )
@@ -33,10 +36,10 @@ def seed_of(spec: TensorSpec) -> int:
     return xxhash.xxh3_64_intdigest(text.encode())
 
 
-def counted_by_hand(tensors: Weights) -> int:
+def counted_by_hand(held: Weights) -> int:
     """The definition, in plain integers."""
     total = 0
-    for name, tensor in tensors.items():
+    for name, tensor in held.items():
         spec = spec_of(name, tensor)
         seed, size = seed_of(spec), itemsize(spec.dtype)
         raw = bits(tensor).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
@@ -61,6 +64,47 @@ def test_the_fingerprint_of_known_weights_never_changes() -> None:
     tensors = {"a": torch.tensor([[1.0, -0.0]], dtype=torch.bfloat16), "b": torch.empty(0, dtype=torch.int64)}
     assert text_of(tensors) == "9169ccb94249637a"
     assert text_of({}) == "0000000000000000"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@property_test
+@given(data=st.data())
+def test_every_change_of_a_sequence_leads_to_a_full_recount(dtype: str, data: st.DataObject) -> None:
+    held = {"a": data.draw(tensors((dtype,))), "b": data.draw(tensors((dtype,)))}
+    kept = fingerprint.fingerprint(held)
+    for _ in range(data.draw(st.integers(1, 4))):
+        new = data.draw(changed(held))
+        kept += fingerprint_gain(changes_between(held, new))
+        assert fingerprint.to_text(kept) == text_of(new)
+        held = new
+
+
+@property_test
+@given(tensors(), st.data())
+def test_a_tensor_is_its_header_and_its_elements_in_any_parts(whole: torch.Tensor, data: st.DataObject) -> None:
+    spec, patterns = spec_of("a", whole), bits(whole)
+    chosen = data.draw(st.sets(st.integers(0, whole.numel() - 1))) if whole.numel() else set()
+    part = torch.tensor([index in chosen for index in range(whole.numel())], dtype=torch.bool)
+    terms = [fingerprint.header(spec)]
+    terms += [fingerprint.elements(spec, places, patterns[places]) for places in (index_of(part), index_of(~part))]
+    assert all(0 <= term <= MASK for term in terms)
+    assert sum(terms) & MASK == fingerprint.tensor(spec, patterns) == fingerprint.fingerprint({"a": whole})
+
+
+def index_of(mask: torch.Tensor) -> torch.Tensor:
+    return mask.nonzero().reshape(-1)
+
+
+@property_test
+@given(sparse_changes())
+def test_a_gain_of_any_change_is_what_plain_integers_give(changes: list[Change]) -> None:
+    expected = 0
+    for change in changes:
+        seed, size = seed_of(change.spec), itemsize(change.spec.dtype)
+        for i, old, new in zip(change.indices.tolist(), change.old.tolist(), change.new.tolist(), strict=True):
+            place, mask = mix((seed + i) & MASK), (1 << 8 * size) - 1
+            expected += mix(place ^ (new & mask)) - mix(place ^ (old & mask))
+    assert fingerprint_gain(changes) & MASK == expected & MASK
 
 
 @property_test
@@ -115,13 +159,16 @@ def test_the_layout_in_memory_does_not_count() -> None:
 
 
 def test_long_tensors_are_counted_in_parts_that_add_up() -> None:
-    count = (1 << 20) + 3
+    count = (1 << 18) + 3
     zeros = torch.zeros(count, dtype=torch.int8)
-    changed = zeros.clone()
-    changed[-1] = 1
+    other = zeros.clone()
+    other[-1] = 1
     spec = spec_of("a", zeros)
-    gain = fingerprint.change(spec, torch.tensor([count - 1]), zeros[-1:], changed[-1:])
-    assert fingerprint.to_text(fingerprint.fingerprint({"a": zeros}) + gain) == text_of({"a": changed})
+    gain = fingerprint.change(spec, torch.tensor([count - 1]), zeros[-1:], other[-1:])
+    assert fingerprint.to_text(fingerprint.fingerprint({"a": zeros}) + gain) == text_of({"a": other})
+    assert fingerprint.header(spec) + fingerprint.elements(spec, torch.arange(count), other) & MASK == (
+        fingerprint.tensor(spec, other)
+    )
 
 
 @pytest.mark.parametrize("index", [(1 << 31) - 1, 1 << 31, (1 << 32) + 1])

@@ -1,6 +1,7 @@
 """Weights for tests: built from raw bit patterns, drawn by hypothesis, changed, compared bit by bit."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 import torch
 from hypothesis import HealthCheck, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from shared.bits import DTYPES, bits, itemsize, spec_of
 from shared.changes import Change
+from shared.types import TensorSpec
 
 Weights = dict[str, torch.Tensor]
 
@@ -74,6 +76,25 @@ def changed(draw: st.DrawFn, old: Weights) -> Weights:
 def weights_and_change(draw: st.DrawFn) -> tuple[Weights, Weights]:
     old = draw(weights())
     return old, draw(changed(old))
+
+
+# Unchanged elements between two changes: around the escape of the packed encoding, 2**16, 2**31 and 2**32.
+GAPS = (0, 1, 253, 254, 255, 256, 509, 510, 511, 65_534, 65_535, 65_536, (1 << 31) - 1, 1 << 31, (1 << 32) + 255)
+ODD_SHAPES = ((1,), (7,), (1, 1, 1), (255,), (256,), (257, 3), (65_537,), (1 << 17, 1 << 17), (1, 1 << 36, 3))
+
+
+@st.composite
+def sparse_changes(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(DTYPES)) -> list[Change]:
+    """Changes of tensors of any size, which are described and never allocated."""
+    changes = []
+    for number in range(draw(st.integers(0, 3))):
+        spec = TensorSpec(f"t{number}", draw(st.sampled_from(dtypes)), draw(st.sampled_from(ODD_SHAPES)))
+        steps = [gap + 1 for gap in draw(st.lists(st.sampled_from(GAPS), min_size=1, max_size=12))]
+        indices = [index - 1 for index in accumulate(steps) if index <= spec.numel] or [spec.numel - 1]
+        values = st.lists(patterns_of(spec.dtype), min_size=len(indices), max_size=len(indices))
+        old, new = (bits(from_patterns(spec.dtype, (len(indices),), draw(values))) for _ in range(2))
+        changes.append(Change(spec, torch.tensor(indices), old, new))
+    return changes
 
 
 def copies(old: Mapping[str, torch.Tensor]) -> Weights:

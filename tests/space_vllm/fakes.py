@@ -47,13 +47,15 @@ def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) ->
 class DictModel:
     """The live model is a dict of tensors, which are placed as they are.
 
-    `failures` counts how many of the next writes fail after their first tensor.
+    `failures` counts how many of the next writes fail after their first tensor; the next `skewed` ones go one element
+    off. While `strays`, each write in place also changes an element that it should not.
     """
 
     def __init__(self, base: Weights) -> None:
         self.files = base
         self.live = {name: tensor.clone() for name, tensor in base.items()}
-        self.failures = 0
+        self.failures = self.skewed = 0
+        self.strays = False
         self.is_trusted = True
 
     def base(self) -> Weights:
@@ -75,6 +77,8 @@ class DictModel:
         self.is_trusted = False
 
     def write(self, name: str, indices: torch.Tensor, new: torch.Tensor) -> None:
+        if self.skewed:
+            self.skewed, indices = self.skewed - 1, indices - 1
         bits(self.live[name])[indices] = new
         if self.failures:
             self.failures -= 1
@@ -95,6 +99,8 @@ class DictPlaces:
     def write(self, changes: Sequence[Change]) -> None:
         for change in changes:
             self._model.write(change.spec.name, change.indices, change.new)
+            if self._model.strays and self._model.is_trusted:
+                bits(self._model.live[change.spec.name])[-1] ^= 1
 
     def read(self, spec: TensorSpec, indices: torch.Tensor) -> torch.Tensor:
         return bits(self._model.live[spec.name])[indices]
@@ -112,7 +118,8 @@ class DictPlaces:
 class FakeClient:
     """vLLM's engine client with one worker.
 
-    `broken` maps the name of a call to what it raises, once. `cached` blocks stay after a clear while `sticky` says so.
+    `broken` maps the name of a call to what it raises, once, `held` to what it waits for. `cached` blocks survive
+    `sticky` clears.
     """
 
     def __init__(self, base: Weights) -> None:
@@ -124,6 +131,7 @@ class FakeClient:
         self.in_flight = 0
         self.errored = False
         self.broken: dict[str, Exception] = {}
+        self.held: dict[str, asyncio.Event] = {}
         self.cached, self.sticky = 0, 0
 
     @property
@@ -153,6 +161,8 @@ class FakeClient:
         assert timeout is None
         if method not in ("delta_poll", "delta_recount"):
             self._record(method)
+        if method in self.held:
+            await self.held[method].wait()
         return [self._worker(method.removeprefix("delta_"), args)]
 
     async def update_weight_version(self, new_version: str) -> None:
@@ -235,15 +245,15 @@ class Running:
 
 
 def make_settings(folder: Path, run_id: str | None = None) -> Settings:
-    return Settings(f"local:{folder}", "/model", "tiny", 7860, "127.0.0.1", KEY, None, run_id)
+    return Settings(f"local:{folder}", "/model", "tiny", 7860, "127.0.0.1", KEY, None, run_id, audit_s=0.05)
 
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *, base: Weights | None = None, run_id: str | None = None, healthy: bool = True
+    folder: Path, *, client: FakeClient | None = None, run_id: str | None = None, healthy: bool = True
 ) -> AsyncIterator[Running]:
-    """A Space over the bucket in `folder`; with `healthy`, waits until it is."""
-    client = FakeClient(base if base is not None else make_weights(0))
+    """A Space over the bucket in `folder`, with recounts all the time; with `healthy`, waits until it is."""
+    client = client or FakeClient(make_weights(0))
     app, settings = FastAPI(), make_settings(folder, run_id)
     EndpointPlugin("delta_sync").attach_router(app)
     app.add_middleware(Guard)

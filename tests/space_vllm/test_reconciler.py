@@ -134,6 +134,46 @@ def test_the_status_waits_for_a_version(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_a_message_for_what_does_not_exist_stands_in_nobody_elses_way(tmp_path: Path) -> None:
+    async def scenario(space: Running) -> None:
+        with publisher(tmp_path, "run") as out:
+            await space.update(out.publish(make_weights(1).items()))
+            good = out.publish(make_weights(1, step=1).items())
+            damage(tmp_path, bad := out.publish(make_weights(1, step=2).items()))
+        messages = (replace(good, version=9), bad, good, replace(good, run_id="none"))
+        answers = await asyncio.gather(*map(space.update, messages))
+        assert [answer.status_code for answer in answers] == [409, 409, 200, 409]
+        assert "no manifest of version 9" in answers[0].json()["error"]
+        assert "step_000002" in answers[1].json()["error"]
+        assert equal(space.live, make_weights(1, step=1))
+
+    play(tmp_path, scenario)
+
+
+def test_files_of_a_way_are_downloaded_ahead_and_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+
+    async def scenario(space: Running) -> None:
+        with publisher(tmp_path / "bucket", "run") as out:
+            await space.update(out.publish(make_weights(1).items()))
+            for step in range(1, 4):
+                newest = out.publish(make_weights(1, step).items())
+        gate = space.client.held["delta_stage"] = asyncio.Event()
+        assert (await space.update(newest, wait=0.2)).status_code == 202
+        assert len(list(folder.glob("sync-*"))) == 2
+        gate.set()
+        assert (await space.update(newest)).status_code == 200
+        async with asyncio.timeout(10):
+            while list(folder.glob("sync-*")):
+                await asyncio.sleep(0.02)
+
+    play(tmp_path / "bucket", scenario)
+
+
 async def assert_refused_and_recovering(space: Running, folder: Path, refused: Manifest) -> None:
     """`refused` is answered with 409 while version 0 of run `run` stays live; an anchor then goes through."""
     answer = await space.update(refused)
@@ -200,34 +240,6 @@ def test_after_a_loader_failed_half_way_the_old_version_is_put_back(tmp_path: Pa
             delta = out.publish(make_weights(1, step=1).items())
         space.client.model.failures = 1
         await assert_refused_and_recovering(space, tmp_path, delta)
-
-    play(tmp_path, scenario)
-
-
-def test_when_the_old_version_cannot_be_put_back_the_door_is_shut_until_an_anchor_is_live(tmp_path: Path) -> None:
-    async def scenario(space: Running) -> None:
-        released = asyncio.Event()
-
-        async def slow() -> str:
-            await released.wait()
-            return "made with lost weights"
-
-        space.app.add_api_route("/v1/slow", slow, methods=["GET"])
-        with publisher(tmp_path, "run") as out:
-            await space.update(out.publish(make_weights(1).items()))
-            delta = out.publish(make_weights(1, step=1).items())
-        in_flight = asyncio.create_task(space.http.get("/v1/slow"))
-        await asyncio.sleep(0.05)
-        space.client.model.failures = 3
-        answer = await space.update(delta)
-        assert answer.status_code == 503
-        assert (await space.http.get("/v1/slow")).status_code == 503
-        released.set()
-        assert (await in_flight).status_code == 503
-        await space.healthy()
-        assert equal(space.live, make_weights(1, step=1))
-        assert not space.client.paused
-        assert (await space.http.get("/v1/slow")).text == '"made with lost weights"'
 
     play(tmp_path, scenario)
 

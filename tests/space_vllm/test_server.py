@@ -1,13 +1,23 @@
 """A real vLLM server on the CPU follows published weights, refuses bad updates, and serves on meanwhile."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.space_vllm.conftest import VOCABULARY, Server, make_model
+from shared import layout
 from tests.space_vllm.fakes import publisher
+from tests.space_vllm.live_server import Server, both_dtypes, in_float32
+from tests.space_vllm.tiny import (
+    VOCABULARY,
+    Weights,
+    live_checksums,
+    log_probabilities,
+    partly_changed,
+    random_weights,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -15,49 +25,16 @@ PROMPT = list(range(7, 31))
 # Mean difference of log-probabilities. Another version's are more than ten times as far away.
 TOLERANCE = {"float32": 0.01, "bfloat16": 0.08}
 
-both_dtypes = pytest.mark.parametrize("server", ["float32", "bfloat16"], indirect=True)
-in_float32 = pytest.mark.parametrize("server", ["float32"], indirect=True)
-Weights = dict[str, torch.Tensor]
-
-
-def random_weights(seed: int) -> Weights:
-    """Far from the base model, and spread enough that log-probabilities differ clearly."""
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: (parameter.float() + 0.2 * torch.randn(parameter.shape, generator=generator)).to(torch.bfloat16)
-        for name, parameter in make_model().named_parameters()
-    }
-
-
-def partly_changed(weights: Weights, seed: int) -> Weights:
-    """A tenth of the elements of every tensor anew."""
-    generator = torch.Generator().manual_seed(seed)
-    other = random_weights(seed)
-    masks = {name: torch.rand(tensor.shape, generator=generator) < 0.1 for name, tensor in weights.items()}
-    return {name: torch.where(masks[name], other[name], tensor) for name, tensor in weights.items()}
-
-
-def reference(weights: Weights, dtype: str, tokens: list[int]) -> torch.Tensor:
-    """Transformers' log-probabilities of `tokens` after the prompt."""
-    model = make_model()
-    model.load_state_dict(weights, strict=False)
-    model.to(getattr(torch, dtype))
-    with torch.no_grad():
-        logits = model(torch.tensor([PROMPT + tokens])).logits[0].float()
-    rows = logits[len(PROMPT) - 1 : -1].log_softmax(-1)
-    found: torch.Tensor = rows.gather(1, torch.tensor(tokens)[:, None])[:, 0]
-    return found
-
 
 def distance(server: Server, weights: Weights) -> float:
     """How far the server's log-probabilities of its own answer are from those of `weights`."""
     tokens, found = server.complete(PROMPT, 16)
-    return float((torch.tensor(found) - reference(weights, server.dtype, tokens)).abs().mean())
+    return float((torch.tensor(found) - log_probabilities(weights, server.dtype, PROMPT, tokens)).abs().mean())
 
 
 @both_dtypes
 def test_logits_follow_the_published_weights(server: Server) -> None:
-    versions = [random_weights(1)]
+    versions = [random_weights(1, server.tied)]
     for seed in range(2, 5):
         versions.append(partly_changed(versions[-1], seed))
     with publisher(server.bucket, f"logits-{server.dtype}") as out:
@@ -69,7 +46,7 @@ def test_logits_follow_the_published_weights(server: Server) -> None:
         tolerance = TOLERANCE[server.dtype]
         assert distance(server, versions[index]) < tolerance
         assert distance(server, versions[index - 1]) > 10 * tolerance
-    status, answer = server.call("/weights/status")
+    answer = server.status()
     assert (answer["version"], answer["fingerprint"]) == (3, published[3].fingerprint)
     assert (answer["dtype"], answer["logprobs_mode"]) == (server.dtype, "processed_logprobs")
     assert answer["served_model_names"] == ["tiny"]
@@ -77,11 +54,10 @@ def test_logits_follow_the_published_weights(server: Server) -> None:
 
 @in_float32
 def test_refused_updates_leave_the_old_weights_served_and_the_next_good_one_goes_through(server: Server) -> None:
-    old, new = random_weights(11), random_weights(12)
+    old, new = random_weights(11, server.tied), random_weights(12, server.tied)
     with publisher(server.bucket, "refusals") as out:
         server.update(out.publish(old.items()))
         delta = out.publish(partly_changed(old, 13).items())
-    _, before = server.call("/weights/checksums")
     refusals: dict[str, tuple[int, Callable[[], tuple[int, Any]]]] = {
         "no key": (401, lambda: server.update(delta, key="")),
         "foreign bucket": (403, lambda: server.update(delta, repo_id="someone/else")),
@@ -93,7 +69,7 @@ def test_refused_updates_leave_the_old_weights_served_and_the_next_good_one_goes
     file = server.bucket / delta.path
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     assert {name: call()[0] for name, (_, call) in refusals.items()} == {k: v[0] for k, v in refusals.items()}
-    assert server.call("/weights/checksums")[1] == before
+    assert server.checksums() == live_checksums(old, server.dtype)
     assert distance(server, old) < TOLERANCE["float32"]
     with publisher(server.bucket, "refusals") as out:
         assert server.update(out.publish(new.items()))[0] == 200
@@ -101,9 +77,45 @@ def test_refused_updates_leave_the_old_weights_served_and_the_next_good_one_goes
 
 
 @in_float32
+def test_a_delta_on_another_base_is_refused_and_an_anchor_helps(server: Server) -> None:
+    weights = [random_weights(41, server.tied)]
+    weights += [partly_changed(weights[0], 42), partly_changed(weights[0], 43)]
+    with publisher(server.bucket, "other-base") as out:
+        server.update(out.publish(weights[0].items()))
+        delta = out.publish(weights[1].items())
+    file = server.bucket / layout.manifest(delta.run_id, 1)
+    file.write_bytes(replace(delta, base_fingerprint="0" * 16).to_json())
+    status, answer = server.update(delta)
+    assert (status, answer["need"], answer["served_version"]) == (409, "anchor", 0)
+    assert "delta 1 is based on version 0 with fingerprint 0000000000000000" in answer["error"]
+    assert server.checksums() == live_checksums(weights[0], server.dtype)
+    with publisher(server.bucket, "other-base") as out:
+        anchor = out.publish(weights[2].items())
+    status, answer = server.update(anchor)
+    assert (status, answer["kind"]) == (200, "anchor")
+    assert server.checksums() == live_checksums(weights[2], server.dtype)
+
+
+@in_float32
+def test_missed_versions_are_caught_up_in_the_order_of_their_bases(server: Server) -> None:
+    weights = [random_weights(51, server.tied)]
+    with publisher(server.bucket, "missed") as out:
+        server.update(out.publish(weights[0].items()))
+        for seed in range(52, 56):
+            weights.append(partly_changed(weights[-1], seed))
+            newest = out.publish(weights[-1].items())
+    before = server.status()["counters"]
+    status, answer = server.update(newest)
+    assert (status, answer["version"], answer["kind"]) == (200, 4, "delta")
+    after = server.status()["counters"]
+    assert (after["syncs"] - before["syncs"], after["failed"] - before["failed"]) == (4, 0)
+    assert server.checksums() == live_checksums(weights[-1], server.dtype)
+
+
+@in_float32
 def test_a_request_in_flight_goes_on_across_a_sync(server: Server) -> None:
     with publisher(server.bucket, "in-flight") as out:
-        weights = random_weights(21)
+        weights = random_weights(21, server.tied)
         server.update(out.publish(weights.items()))
         manifest = out.publish(partly_changed(weights, 22).items())
     stream = server.stream(PROMPT, 950)
@@ -113,7 +125,7 @@ def test_a_request_in_flight_goes_on_across_a_sync(server: Server) -> None:
         tokens += more
     assert len(tokens) == 950
     assert all(0 <= token < VOCABULARY for token in tokens)
-    assert server.call("/weights/status")[1]["last_sync"]["reprefilled"] == 1
+    assert server.status()["last_sync"]["reprefilled"] == 1
 
 
 @in_float32
