@@ -27,11 +27,11 @@ class LiveTensor:
 
     def read(self, indices: torch.Tensor) -> torch.Tensor:
         """The wire's bit patterns [n] at the flat `indices` (int64 [n], strictly increasing), on the live device."""
-        memory = self.regions[0].memory
-        found = torch.empty(indices.numel(), dtype=memory.dtype, device=memory.device)
-        for region, chosen, places in self._places(indices.to(memory.device)):
-            found[chosen] = region.memory[places]
-        return to_wire(found, self.spec.dtype)
+        none = self._wire_like()
+        found = none.new_empty(indices.numel())
+        for region, chosen, places in self._places(indices.to(none.device)):
+            found[chosen] = to_wire(region.memory[places], self.spec.dtype)
+        return found
 
     def write(self, change: Change) -> None:
         for region, chosen, places in self._places(change.indices):
@@ -40,7 +40,7 @@ class LiveTensor:
 
     def whole(self) -> torch.Tensor:
         """The wire tensor's bit patterns, flat and on the CPU, as the live model holds them."""
-        found = torch.empty(self.spec.numel, dtype=bits(self._wire_like()).dtype)
+        found = torch.empty(self.spec.numel, dtype=self._wire_like().dtype)
         for region in self.regions:
             view = torch.as_strided(found, region.shape, region.wire_strides, region.wire_offset)
             view.copy_(to_wire(region.live(), self.spec.dtype).view(region.shape))
@@ -56,6 +56,7 @@ class LiveTensor:
         return term % (1 << 64)
 
     def _wire_like(self) -> torch.Tensor:
+        """Patterns of no elements, on the live device."""
         return to_wire(self.regions[0].memory[:0], self.spec.dtype)
 
     def _places(self, indices: torch.Tensor) -> Iterator[tuple[Region, slice | torch.Tensor, torch.Tensor]]:

@@ -80,24 +80,32 @@ class _Watch(TorchDispatchMode):
         self._wire = wire
         self._found = found
         self._made: set[int] = set()  # storages that the loader allocated itself: it may write to them
-        self._alive: list[torch.Tensor] = []  # so that none of their addresses is used again
+        self._alive: list[torch.Tensor] = []  # so that none of their identities is used again
+        self._has_read = False  # a value of some tensor, which any later fill may write
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         written = [tensor for tensor in _written(func, args, kwargs) if storage_of(tensor) not in self._made]
         if written:
             self._note(func, written, args)
-            return written[0] if len(written) == 1 else tuple(written)
+            return {0: None, 1: written[0]}.get(len(func._schema.returns), tuple(written))
+        self._has_read |= func is torch.ops.aten._local_scalar_dense.default
         out = func(*args, **kwargs)
         self._remember(out, args, kwargs)
         return out
 
     def _note(self, func: Any, written: list[torch.Tensor], args: Any) -> None:
         live = written[0]
-        if func is torch.ops.aten.copy_.default and storage_of(args[1]) == storage_of(self._wire):
+        if func in _COPIES and storage_of(args[1]) == storage_of(self._wire) and args[1].dtype == self._wire.dtype:
             self._found.regions.append(_region(live, args[1].expand(live.shape), self._wire))
-        elif func not in _FILLS:
+        elif not self._is_padding(func, args):
             self._found.complete = False
+
+    def _is_padding(self, func: Any, args: Any) -> bool:
+        """Whether this writes a value that has nothing to do with the tensor."""
+        if self._has_read or func not in _FILLS:
+            return False
+        return not {storage_of(value) for value in _tensors(args[1:])} & {storage_of(self._wire), *self._made}
 
     def _remember(self, out: Any, args: Any, kwargs: Any) -> None:
         given = {storage_of(tensor) for tensor in _tensors([args, kwargs])}
@@ -107,6 +115,7 @@ class _Watch(TorchDispatchMode):
                 self._alive.append(tensor)
 
 
+_COPIES = (torch.ops.aten.copy_.default, torch.ops.aten.fill_.Tensor)
 _FILLS = (torch.ops.aten.fill_.Scalar, torch.ops.aten.fill_.Tensor, torch.ops.aten.zero_.default)
 
 
@@ -150,5 +159,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """The address of the memory that a tensor is a view of."""
-    return tensor.untyped_storage().data_ptr()
+    """Tells the storage that a tensor is a view of from all others, which its address does not when it is empty."""
+    identity: int = tensor.untyped_storage()._cdata
+    return identity

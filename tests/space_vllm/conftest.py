@@ -21,7 +21,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`request.param` is the dtype that vLLM serves in. In float32, faults can be planted, with the plan in its folder."""
+    """`request.param` is the dtype that vLLM serves in. In float32 faults can be planted, by a plan in its folder."""
     dtype, tied = request.param, TIED[request.param]
     folder, model = tmp_path_factory.mktemp(f"server-{dtype}"), tmp_path_factory.mktemp(f"model-{dtype}")
     save(make_model(tied), model)

@@ -1,4 +1,4 @@
-"""The worker extension with faults in it, which happen as often as the plan says. Without a plan it is the real one."""
+"""The worker extension with faults in it that happen as often as the plan says. Without a plan it is the real one."""
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

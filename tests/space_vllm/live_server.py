@@ -84,10 +84,10 @@ class Server:
         return found
 
     def checksums(self) -> dict[str, str]:
+        """By the names of live parameters, without vLLM's name of the worker before them."""
         status, answer = self.call("/weights/checksums")
         assert status == 200, answer
-        found: dict[str, str] = answer
-        return found
+        return {name.rpartition(":")[2]: digest for name, digest in answer.items()}
 
     def metric(self, name: str) -> float:
         with self._open("/metrics") as answer:
@@ -108,7 +108,9 @@ class Server:
     def _open(self, path: str, body: Any = None, key: str = KEY) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {**_HEADERS, "Authorization": f"Bearer {key}"}
-        return urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=ANSWER_DEADLINE_S)
+        return urllib.request.urlopen(
+            urllib.request.Request(self.url + path, data, headers), timeout=ANSWER_DEADLINE_S
+        )
 
 
 def _completion(prompt: list[int], tokens: int) -> dict[str, Any]:

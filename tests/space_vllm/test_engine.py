@@ -15,7 +15,7 @@ class SilentClient(FakeClient):
         await asyncio.Event().wait()
 
     def _worker(self, method: str, args: tuple[Any, ...]) -> Any:
-        if method == "delta_poll":
+        if method == "poll":
             return {"state": "working"}
         return super()._worker(method, args)
 

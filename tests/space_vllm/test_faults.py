@@ -114,7 +114,9 @@ class Asked:
         """Each completion is what one of these verified versions answers, or was refused."""
         assert {status for _, status, _ in self.completions} <= {200, 503}
         allowed = {number: [answers[number] for answers in served] for number in range(len(PROMPTS))}
-        assert [(n, tokens) for n, status, tokens in self.completions if status == 200 and tokens not in allowed[n]] == []
+        assert [
+            (n, tokens) for n, status, tokens in self.completions if status == 200 and tokens not in allowed[n]
+        ] == []
 
 
 @contextmanager
@@ -169,7 +171,9 @@ CASES = {
     "a tensor skipped": Case({"skip": 1}, True, "afterwards the live weights have fingerprint"),
     "padding that is not zero": Case({"padding": 1}, False, "the padding of live parameter 'model.embed_tokens"),
     "a loader that raises": Case({"half_load": 1}, True, "the loader broke", "anchor"),
-    "and cannot be undone": Case({"half_load": 1, "no_undo": 1}, False, "the old weights cannot be put back", "anchor"),
+    "and cannot be undone": Case(
+        {"half_load": 1, "no_undo": 1}, False, "the old weights cannot be put back", "anchor"
+    ),
 }
 
 

@@ -1,116 +1,292 @@
-"""Staging changes nothing, applying is whole or taken back."""
+"""Staging changes nothing; what is placed is held once it is read back, and can be put back until then."""
 
-import time
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
+import torch
 
 from shared import fingerprint
-from shared.errors import SyncError
+from shared.bits import bits
+from shared.errors import IntegrityError, SyncError
 from shared.types import Manifest
-from space_vllm.receiver import Progress, Receiver
-from tests.space_vllm.fakes import DictPlacement, equal, make_weights, publisher
+from space_vllm.outcomes import Placed, Progress, Verified
+from space_vllm.placement import Weights
+from space_vllm.receiver import Receiver
+from tests.space_vllm.driving import audited, settled, staged, sync, undone
+from tests.space_vllm.fakes import DictModel, DictPlaces, equal, make_weights, publisher
+
+SEED = 1
 
 
-def settled(receiver: Receiver) -> Progress:
-    deadline = time.monotonic() + 10
-    while (progress := receiver.poll()).state == "working" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return progress
+def text(weights: Weights) -> str:
+    return fingerprint.to_text(fingerprint.fingerprint(weights))
 
 
-def joined(live_seed: int = 1) -> tuple[Receiver, DictPlacement]:
-    placement = DictPlacement(make_weights(live_seed))
-    receiver = Receiver(placement)
-    receiver.join(lambda: make_weights(live_seed))
+def joined(model: DictModel) -> Receiver:
+    receiver = Receiver(model)
+    receiver.join()
     assert settled(receiver).state == "ready"
-    return receiver, placement
+    return receiver
 
 
 @pytest.fixture
-def delta(tmp_path: Path) -> tuple[Manifest, list[Path]]:
-    """From version 0, the weights of seed 1, to version 1."""
+def model() -> DictModel:
+    return DictModel(make_weights(SEED))
+
+
+@pytest.fixture
+def receiver(model: DictModel) -> Receiver:
+    return joined(model)
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> list[Manifest]:
+    """Version 0 is what the model has; then two deltas, the anchor of another publisher, and a delta on it."""
     with publisher(tmp_path, "run") as out:
-        out.publish(make_weights(1).items())
-        manifest = out.publish(make_weights(1, step=1).items())
-    assert manifest.kind == "delta"
-    return manifest, [tmp_path / file.path for file in manifest.files]
-
-
-def test_joining_counts_the_base() -> None:
-    receiver, _ = joined()
-    assert settled(receiver).fingerprint == fingerprint.to_text(fingerprint.fingerprint(make_weights(1)))
-
-
-def test_staging_leaves_the_live_model_alone(delta: tuple[Manifest, list[Path]]) -> None:
-    receiver, placement = joined()
-    receiver.stage(*delta)
-    assert settled(receiver) == Progress("ready", fingerprint=delta[0].fingerprint)
-    assert equal(placement.live, make_weights(1))
-
-
-def test_applying_places_what_is_staged(delta: tuple[Manifest, list[Path]]) -> None:
-    receiver, placement = joined()
-    receiver.stage(*delta)
-    settled(receiver)
-    outcome = receiver.apply()
-    assert (outcome.error, outcome.dirty, outcome.fingerprint) == ("", False, delta[0].fingerprint)
-    assert equal(placement.live, make_weights(1, step=1))
-
-
-def test_an_anchor_without_a_tensor_that_is_live_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    receiver, placement = joined()
-    some = dict(list(make_weights(2).items())[1:])
+        found = [out.publish(make_weights(SEED, step).items()) for step in range(3)]
     with publisher(tmp_path, "run") as out:
-        anchor = out.publish(some.items())
-    receiver.stage(anchor, [tmp_path / file.path for file in anchor.files])
-    settled(receiver)
-    outcome = receiver.apply()
-    assert "1 live tensors are missing" in outcome.error
-    assert not outcome.dirty
-    assert equal(placement.live, make_weights(1))
+        found += [out.publish(make_weights(3, step).items()) for step in range(2)]
+    assert [manifest.kind for manifest in found] == ["anchor", "delta", "delta", "anchor", "delta"]
+    return found
 
 
-def test_a_delta_on_another_base_is_not_staged(delta: tuple[Manifest, list[Path]]) -> None:
-    receiver, _ = joined(live_seed=2)
-    receiver.stage(*delta)
+def test_joining_counts_the_base(model: DictModel) -> None:
+    receiver = Receiver(model)
+    assert receiver.poll() == Progress("idle")
+    receiver.join()
+    assert settled(receiver) == Progress(
+        "ready", fingerprint=text(make_weights(SEED)), places={"in_place": 3, "reloaded": 0}
+    )
+    with pytest.raises(SyncError, match="the base model is live already"):
+        receiver.apply()
+
+
+def test_a_live_model_that_is_not_its_files_cannot_join(model: DictModel) -> None:
+    bits(model.live["norm.weight"])[3] ^= 1
+    receiver = Receiver(model)
+    receiver.join()
     progress = settled(receiver)
-    assert (progress.state, progress.error_kind) == ("failed", "ChainError")
+    assert (progress.state, progress.error_kind) == ("failed", "IntegrityError")
+    assert "1 tensors of the live model, such as 'norm.weight', are not what their files hold" in progress.error
+    assert receiver.audit().wrong == ("no version is known to be live",)
 
 
-def test_a_file_that_cannot_be_read_is_a_failed_staging(delta: tuple[Manifest, list[Path]], tmp_path: Path) -> None:
-    receiver, _ = joined()
-    receiver.stage(delta[0], [tmp_path / "absent.safetensors"])
-    progress = settled(receiver)
-    assert (progress.state, progress.error_kind) == ("failed", "FileNotFoundError")
+@pytest.mark.parametrize("number", [1, 3])
+def test_staging_leaves_the_live_model_alone(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path, number: int
+) -> None:
+    manifest = versions[number]
+    assert staged(receiver, manifest, tmp_path) == Progress(
+        "ready", fingerprint=manifest.fingerprint, places={"in_place": 3, "reloaded": 0}
+    )
+    assert equal(model.live, make_weights(SEED))
 
 
-def test_nothing_staged_cannot_be_applied(delta: tuple[Manifest, list[Path]]) -> None:
-    receiver, _ = joined()
-    receiver.stage(*delta)
-    receiver.discard()
+def test_deltas_and_anchors_follow_each_other(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    for manifest in versions:
+        assert sync(receiver, manifest, tmp_path) == Verified(manifest.fingerprint)
+        assert receiver.poll() == Progress("idle")
+    assert equal(model.live, make_weights(3, 1))
+    assert audited(receiver).wrong == ()
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_what_was_placed_can_be_put_back_and_placed_again(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path, number: int
+) -> None:
+    for _ in range(2):
+        staged(receiver, versions[number], tmp_path)
+        assert receiver.apply().error == ""
+        placed, verified = undone(receiver)
+        assert (placed.error, verified) == ("", Verified(versions[0].fingerprint))
+        assert equal(model.live, make_weights(SEED))
+    assert sync(receiver, versions[number], tmp_path) == Verified(versions[number].fingerprint)
+
+
+def test_values_that_went_elsewhere_are_neither_version(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    staged(receiver, versions[1], tmp_path)
+    model.skewed = 1
+    assert receiver.apply().error == ""
+    found = receiver.verify()
+    assert not found.error and found.fingerprint not in (versions[0].fingerprint, versions[1].fingerprint)
+    assert receiver.verify() == found, "it may be asked again, and nothing is settled"
+    _, verified = undone(receiver)
+    assert verified.fingerprint != versions[0].fingerprint, "what was written elsewhere is not put back"
+    receiver.lose()
+    assert sync(receiver, versions[3], tmp_path) == Verified(versions[3].fingerprint)
+
+
+def test_a_loader_that_breaks_half_way_is_put_back(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    for number in (1, 3):
+        staged(receiver, versions[number], tmp_path)
+        model.failures = 1
+        assert receiver.apply().error == "RuntimeError('the loader broke')"
+        assert not equal(model.live, make_weights(SEED))
+        assert undone(receiver)[1] == Verified(versions[0].fingerprint)
+        assert equal(model.live, make_weights(SEED))
+
+
+def test_an_undo_that_breaks_says_so_and_settles_nothing(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    staged(receiver, versions[1], tmp_path)
+    model.failures = 2
+    receiver.apply()
+    placed, verified = undone(receiver)
+    assert placed.error == "RuntimeError('the loader broke')"
+    assert verified == Verified(versions[0].fingerprint), "the first tensor was the only one written"
+    assert receiver.undo().error == "there is no earlier version to put back"
+
+
+class Unreadable(DictPlaces):
+    def check(self) -> None:
+        raise IntegrityError("the padding holds a 1")
+
+
+def test_a_live_model_that_cannot_be_read_back_is_no_version(
+    receiver: Receiver,
+    model: DictModel,
+    versions: list[Manifest],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "find", lambda tensors: Unreadable(model))
+    staged(receiver, versions[3], tmp_path)
+    assert receiver.apply().error == ""
+    assert receiver.verify() == Verified(error="version 3 cannot be read back: IntegrityError('the padding holds a 1')")
+    assert undone(receiver)[1] == Verified(versions[0].fingerprint)
+
+
+def test_a_delta_is_only_staged_on_its_base(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    def refusal(manifest: Manifest) -> str:
+        progress = staged(receiver, manifest, tmp_path)
+        assert (progress.state, progress.error_kind) == ("failed", "ChainError")
+        return progress.error
+
+    zero, one = versions[0].fingerprint, versions[1].fingerprint
+    assert refusal(versions[2]) == f"delta 2 is based on version 1 ({one}), but version 0 ({zero}) is live"
+    other = replace(versions[1], base_fingerprint="0123456789abcdef")
+    assert refusal(other) == f"delta 1 is based on version 0 (0123456789abcdef), but version 0 ({zero}) is live"
+    sync(receiver, versions[1], tmp_path)
+    assert refusal(versions[1]) == f"delta 1 is based on version 0 ({zero}), but version 1 ({one}) is live"
+    receiver.lose()
+    assert refusal(versions[2]) == f"delta 2 is based on version 1 ({one}), but no known version is live"
     with pytest.raises(SyncError, match="no version is staged"):
         receiver.apply()
 
 
-def test_a_failed_apply_is_taken_back_and_can_be_repeated(delta: tuple[Manifest, list[Path]]) -> None:
-    receiver, placement = joined()
-    receiver.stage(*delta)
-    settled(receiver)
-    placement.failures = 1
-    outcome = receiver.apply()
-    assert not outcome.dirty
-    assert "the loader broke" in outcome.error
-    assert equal(placement.live, make_weights(1))
-    receiver.stage(*delta)
-    settled(receiver)
+def test_without_a_verified_version_the_old_one_is_the_base(
+    receiver: Receiver, versions: list[Manifest], tmp_path: Path
+) -> None:
+    staged(receiver, versions[1], tmp_path)
+    receiver.apply()
+    assert staged(receiver, versions[2], tmp_path).error_kind == "ChainError"
+
+
+def test_files_that_are_absent_or_damaged_are_a_failed_staging(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    receiver.stage(versions[1], [tmp_path / "absent.safetensors"])
+    progress = settled(receiver)
+    assert (progress.state, progress.error_kind) == ("failed", "FileNotFoundError")
+    for number in (1, 3):
+        file = tmp_path / versions[number].path
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        file.write_bytes(raw)
+        progress = staged(receiver, versions[number], tmp_path)
+        assert (progress.state, progress.error_kind) == ("failed", "IntegrityError")
+        assert file.name in progress.error
+    assert equal(model.live, make_weights(SEED))
+
+
+def test_an_anchor_without_a_tensor_that_is_live_is_refused(
+    receiver: Receiver, model: DictModel, tmp_path: Path
+) -> None:
+    with publisher(tmp_path, "part") as out:
+        anchor = out.publish(list(make_weights(2).items())[1:])
+    progress = staged(receiver, anchor, tmp_path)
+    assert (progress.state, progress.error_kind) == ("failed", "SyncError")
+    assert "embed.weight" in progress.error
+    assert equal(model.live, make_weights(SEED))
+
+
+def test_what_was_not_staged_or_placed_cannot_be_placed_or_verified(
+    receiver: Receiver, versions: list[Manifest], tmp_path: Path
+) -> None:
+    staged(receiver, versions[1], tmp_path)
+    receiver.discard()
+    assert receiver.poll() == Progress("idle")
+    with pytest.raises(SyncError, match="no version is staged"):
+        receiver.apply()
+    with pytest.raises(SyncError, match="nothing was placed"):
+        receiver.verify()
+    assert receiver.undo() == Placed("there is no earlier version to put back")
+
+
+def test_after_a_loss_only_whole_weights_follow_and_nothing_can_be_put_back(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    receiver.lose()
+    bits(model.live["norm.weight"])[3] ^= 1
+    staged(receiver, versions[3], tmp_path)
     assert receiver.apply().error == ""
-    assert equal(placement.live, make_weights(1, step=1))
+    assert receiver.undo().error == "there is no earlier version to put back"
+    assert receiver.verify() == Verified(versions[3].fingerprint)
+    assert sync(receiver, versions[4], tmp_path) == Verified(versions[4].fingerprint)
+    assert equal(model.live, make_weights(3, 1))
 
 
-def test_an_apply_that_cannot_be_taken_back_leaves_the_model_in_doubt(delta: tuple[Manifest, list[Path]]) -> None:
-    receiver, placement = joined()
-    receiver.stage(*delta)
-    settled(receiver)
-    placement.failures = 2
-    assert receiver.apply().dirty
+def test_the_base_comes_back_from_its_own_files(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    sync(receiver, versions[3], tmp_path)
+    receiver.lose()
+    receiver.stage_base()
+    assert settled(receiver).fingerprint == versions[0].fingerprint
+    assert equal(model.live, make_weights(3))
+    assert receiver.apply().error == ""
+    assert receiver.verify() == Verified(versions[0].fingerprint)
+    assert sync(receiver, versions[1], tmp_path) == Verified(versions[1].fingerprint)
+
+
+def test_staging_takes_its_time_on_a_thread_and_can_be_given_up(model: DictModel) -> None:
+    entered, gate = Event(), Event()
+
+    class Slow(DictModel):
+        def base(self) -> Weights:
+            entered.set()
+            assert gate.wait(10)
+            return super().base()
+
+    receiver = Receiver(Slow(make_weights(SEED)))
+    receiver.join()
+    assert entered.wait(10)
+    assert receiver.poll() == Progress("working")
+    with pytest.raises(SyncError, match="no version is staged"):
+        receiver.apply()
+    receiver.discard()
+    assert receiver.poll() == Progress("idle")
+    gate.set()
+    receiver.join()
+    assert settled(receiver).state == "ready"
+
+
+def test_an_empty_tensor_and_an_empty_delta_are_synced_like_any_other(tmp_path: Path) -> None:
+    weights = {**make_weights(SEED), "none": torch.empty(2, 0, 3)}
+    receiver = joined(DictModel(weights))
+    with publisher(tmp_path, "run") as out:
+        manifests = [out.publish(weights.items()), out.publish(weights.items())]
+    assert [(manifest.kind, manifest.changed) for manifest in manifests][1] == ("delta", 0)
+    for manifest in manifests:
+        assert sync(receiver, manifest, tmp_path) == Verified(text(weights))

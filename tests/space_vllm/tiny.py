@@ -106,5 +106,7 @@ def live_checksums(weights: Weights, dtype: str) -> dict[str, str]:
 
 
 def _sha256(tensor: torch.Tensor) -> str:
-    rows = [tensor, tensor.new_zeros(PADDED - VOCABULARY, *tensor.shape[1:])] if len(tensor) == VOCABULARY else [tensor]
+    rows = (
+        [tensor, tensor.new_zeros(PADDED - VOCABULARY, *tensor.shape[1:])] if len(tensor) == VOCABULARY else [tensor]
+    )
     return hashlib.sha256(torch.cat(rows).view(torch.uint8).numpy().tobytes()).hexdigest()
