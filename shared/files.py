@@ -140,6 +140,8 @@ def read_table(header: Header) -> Table:
     name = header.path.name
     try:
         rows = strict_json.parse(header.metadata["tensors"])
+        if not isinstance(rows, list):
+            raise TypeError(f"{type(rows).__name__} in the place of a list")
         table = [(parse_spec(*spec), count) for *spec, count in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise IntegrityError(f"{name} has no readable table of tensors: {error!r}") from error

@@ -44,7 +44,7 @@ def check_reached(model: torch.nn.Module, traces: Traces) -> None:
     for name, parameter in distinct_parameters(model):
         sources = regions[storage_of(parameter)]
         reached = _times_reached(parameter, [region for part in sources.values() for region in part])
-        padded = reached[_first_padding_row(model, name) :]
+        padded = _padding_of(model, name, reached)
         padded += padded == 0
         if name not in computed and not bool((reached == 1).all()):
             raise SyncError(_explain(name, parameter, sources, reached))
@@ -53,7 +53,7 @@ def check_reached(model: torch.nn.Module, traces: Traces) -> None:
 def padding(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The parts of live parameters that vLLM adds to round up a vocabulary and fills with zeros."""
     for name, parameter in distinct_parameters(model):
-        rows = parameter.detach()[_first_padding_row(model, name) :]
+        rows = _padding_of(model, name, parameter.detach())
         if rows.numel():
             yield name, rows
 
@@ -64,6 +64,8 @@ def is_whole(spec: TensorSpec, trace: Trace) -> bool:
         return False
     reached = torch.zeros(spec.numel, dtype=torch.uint8)
     for region in trace.regions:
+        if 0 in region.wire_strides:  # one element goes to several places
+            return False
         reached.as_strided(region.shape, region.wire_strides, region.wire_offset).add_(1)
     return bool((reached == 1).all())
 
@@ -94,10 +96,10 @@ def _by_storage(traces: Traces) -> dict[int, dict[str, list[Region]]]:
     return found
 
 
-def _first_padding_row(model: torch.nn.Module, name: str) -> int:
-    """Without padding, a number that no row has."""
+def _padding_of(model: torch.nn.Module, name: str, elements: torch.Tensor) -> torch.Tensor:
+    """The rows of `elements`, one for each of the parameter, that no word of the vocabulary has."""
     module = model.get_submodule(name.rpartition(".")[0])
-    return module.org_vocab_size if isinstance(module, VocabParallelEmbedding) else 1 << 60
+    return elements[module.org_vocab_size :] if isinstance(module, VocabParallelEmbedding) else elements.new_empty(0)
 
 
 def _explain(name: str, parameter: torch.nn.Parameter, sources: Iterable[str], reached: torch.Tensor) -> str:

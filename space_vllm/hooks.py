@@ -3,6 +3,8 @@
 Everything under the parent of such a layer counts as derived: MLA, for one, takes copies of its siblings' weights.
 """
 
+from typing import Any
+
 import torch
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
@@ -10,8 +12,9 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
 # Read in vLLM 0.32: on CUDA these leave matrices as they are, on the CPU they choose a kernel, which `cpu_linear`
-# keeps from packing them. `Attention` sets the scales of a quantised cache from what is no weight.
-_HARMLESS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod, Attention)
+# keeps from packing them. `Attention` sets the scales of a quantised cache from what is no weight; of sinks, which are
+# weights beside it, some of its backends keep a cast.
+_HARMLESS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
 _HOOK = "process_weights_after_loading"
 
 
@@ -29,9 +32,11 @@ def is_under(name: str, prefix: str) -> bool:
     return not prefix or name == prefix or name.startswith(prefix + ".")
 
 
-def _derives(part: object) -> bool:
+def _derives(part: Any) -> bool:
     hook = next((vars(kind)[_HOOK] for kind in type(part).__mro__ if _HOOK in vars(kind)), None)
-    return hook not in (None, vars(QuantizeMethodBase)[_HOOK]) and type(part) not in _HARMLESS
+    if hook in (None, vars(QuantizeMethodBase)[_HOOK]) or type(part) in _HARMLESS:
+        return False
+    return type(part) is not Attention or bool(part.has_sink)
 
 
 def _is_no_matrix(module: torch.nn.Module) -> bool:

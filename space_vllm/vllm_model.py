@@ -29,7 +29,8 @@ from space_vllm.tracing import Trace, Witness, storage_of, trace
 class VllmModel:
     """`is_trusted` turns false when writing in place has once gone wrong unseen.
 
-    `rehearsed` are the tensors whose reload led to what vLLM's first load made of them; None before that was tried.
+    `rehearsed` are the tensors whose reload led to what vLLM's first load made of them, each with the number of its
+    elements that were seen to be copied; None before that was tried.
     """
 
     def __init__(self, model: torch.nn.Module, config: VllmConfig) -> None:
@@ -37,7 +38,7 @@ class VllmModel:
         self._config = config
         self._derived = derived(model)
         self.is_trusted = True
-        self.rehearsed: set[str] | None = None
+        self.rehearsed: dict[str, int] | None = None
 
     def base(self) -> Weights:
         loader = get_model_loader(self._config.load_config)
@@ -46,7 +47,7 @@ class VllmModel:
                 f"{type(loader).__name__} reads no checkpoint to recount; serve the model from safetensors"
             )
         tensors = dict(loader.get_all_weights(self._config.model_config, self._model))
-        traces = {name: self._trace(name, tensor) for name, tensor in tensors.items()}
+        traces = {name: self._trace_alone(name, tensor) for name, tensor in tensors.items()}
         return {
             name: _as_served(tensors[name], found)
             for name, found in traces.items()
@@ -69,7 +70,7 @@ class VllmModel:
             if is_whole(specs[name], found) and not self.groups(parameters[name])
         }
         kept = {name: parameters[name] for name in traces.keys() - traced.keys()}
-        if self.rehearsed is not None and (unknown := sorted(kept.keys() - self.rehearsed)):
+        if self.rehearsed is not None and (unknown := sorted(kept.keys() - self.rehearsed.keys())):
             raise SyncError(
                 f"{len(unknown)} tensors, such as {unknown[0]!r}, can only be reloaded by vLLM, and the base model "
                 "has none of that name to try it on; publish under the names of the base model's checkpoint"
@@ -86,24 +87,27 @@ class VllmModel:
     def distrust(self) -> None:
         self.is_trusted = False
 
-    def load(self, tensors: Mapping[str, torch.Tensor], reloaded: Mapping[str, set[str]]) -> None:
-        """Through vLLM's loader. Of tensors in `reloaded`, with their live parameters, all elements must be taken."""
+    def load(self, tensors: Mapping[str, torch.Tensor], reloaded: Mapping[str, set[str]]) -> dict[str, int]:
+        """Through vLLM's loader. How many elements it copied of each tensor in `reloaded`, with its live parameters.
+
+        Raises SyncError when they were fewer than in the rehearsal, and whatever the loader raises.
+        """
         groups = sorted({group for name in tensors.keys() & reloaded for group in self.groups(reloaded[name])})
         modules = [self._model.get_submodule(group) for group in groups]
         witness = Witness({name: tensors[name] for name in tensors.keys() & reloaded})
         load: Any = self._model.load_weights
-        with torch.no_grad(), set_current_vllm_config(self._config):
+        with torch.no_grad(), set_current_vllm_config(self._config), witness:
             for module in modules:
                 initialize_layerwise_reload(module)
             try:
-                with witness:
-                    load(tensors.items())
+                load(tensors.items())
             finally:
                 for module in modules:
                     finalize_layerwise_reload(module, self._config.model_config)
-        for name, copied in witness.copied.items():
-            if 0 < copied < tensors[name].numel():
-                raise SyncError(f"vLLM's loader took {copied} of {tensors[name].numel()} elements of {name!r}")
+        for name, copied in sorted(witness.copied.items()):
+            if copied < (wanted := (self.rehearsed or {}).get(name, 0)):
+                raise SyncError(f"vLLM's loader took {copied} elements of {name!r}, in the rehearsal it took {wanted}")
+        return witness.copied
 
     def digest(self, parameters: Iterable[str]) -> int:
         """Of the live bits, in whatever form vLLM keeps them."""
@@ -113,6 +117,13 @@ class VllmModel:
         for name, rows in padding(self._model):
             if bool(bits(rows).any()):
                 raise IntegrityError(f"the padding of live parameter {name!r} holds values that are not 0")
+
+    def _trace_alone(self, name: str, tensor: torch.Tensor) -> Trace:
+        """Of the base model's. What vLLM refuses here it has skipped among the others: a tied tensor's other name."""
+        try:
+            return self._trace(name, tensor)
+        except SyncError:
+            return Trace()
 
     def _trace(self, name: str, tensor: torch.Tensor) -> Trace:
         load: Any = self._model.load_weights
@@ -151,14 +162,14 @@ class VllmPlaces:
         self._note_digests()
 
     def rehearse(self) -> None:
-        self._model.load(self._kept, self._reloaded)
+        copied = self._model.load(self._kept, self._reloaded)
         for name, parameters in self._witnessed().items():
             if self._model.digest(parameters) != self._digests[name]:
                 raise SyncError(
                     f"vLLM does not make the same of {name!r} and others when it reloads them as when it loads them "
                     f"first (live parameters {', '.join(parameters)}): this architecture cannot follow updates here"
                 )
-        self._model.rehearsed = set(self._kept)
+        self._model.rehearsed = copied
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._model.load(tensors, self._reloaded)
@@ -220,7 +231,7 @@ class VllmPlaces:
                 witnesses.setdefault(parameter, tensor)
         return {
             tensor: [name for name, witness in witnesses.items() if witness == tensor]
-            for tensor in set(witnesses.values())
+            for tensor in dict.fromkeys(witnesses.values())
         }
 
     def _check_digest(self, tensor: str) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from shared.changes import Change
 from shared.errors import IntegrityError
-from shared.files import Encoding, Label, read_delta, write_delta
+from shared.files import Encoding, read_delta
 from shared.follower import Follower
 from shared.reader import RunReader
-from shared.types import LARGEST_VERSION, Kind, Manifest, TensorSpec, now
+from shared.types import LARGEST_VERSION, Kind, TensorSpec
 from tests.shared.bad_files import (
     ROW,
     Build,
@@ -90,6 +89,7 @@ DELTAS: dict[str, tuple[Build, list[str]]] = {
     "listed twice": (coo([ROW, ROW]), ["'embed'", "twice"]),
     "dtype of no format": (coo([["embed", "F4", [40, 30], 2]]), ["table", "F4"]),
     "a count of another kind": (coo([[*ROW[:3], 2.0]]), ["'embed'", "2.0"]),
+    "a table that is no list": (relabelled(coo(), tensors="{}"), ["table", "dict"]),
     "a table with NaN": (relabelled(coo(), tensors='[["embed","BF16",[40,30],NaN]]'), ["table", "NaN"]),
     "a table with a doubled key": (relabelled(coo(), tensors='[{"a":1,"a":2}]'), ["table", "twice"]),
     # The data, against the table.
@@ -219,35 +219,6 @@ def test_an_anchor_of_other_tensors_is_refused(tmp_path: Path, builds: list[Buil
 def test_a_delta_that_leads_elsewhere_is_refused(tmp_path: Path, build: Build) -> None:
     version = offer(tmp_path, "delta", build)
     check_not_followed(version.bucket, ["step_000001", "leads to", version.manifest.fingerprint])
-
-
-HUGE = TensorSpec("huge", "BF16", (1 << 17, 1 << 17))  # 32 GiB that are described and never allocated
-
-
-def huge_delta(path: Path, encoding: Encoding, spec: TensorSpec, places: list[int]) -> Manifest:
-    indices, old = torch.tensor(places), torch.arange(len(places), dtype=torch.int16)
-    label = Label("r", 1, "1" * 16, 0, "0" * 16)
-    write_delta(path, label, [Change(spec, indices, old, old + 1)], spec.numel, encoding)
-    return Manifest("r", 1, "delta", (), label.fingerprint, len(places), spec.numel, 1, now(), 0, "0" * 16)
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize(
-    "places", [[(1 << 31) - 1, 1 << 31, (1 << 31) + 1], [0, (1 << 33) - 1, 1 << 33, (1 << 34) - 1], [1 << 32]]
-)
-def test_indices_beyond_two_to_the_31_take_memory_for_what_changed(
-    tmp_path: Path, encoding: Encoding, places: list[int]
-) -> None:
-    manifest = huge_delta(tmp_path / "file", encoding, HUGE, places)
-    (patch,) = read_delta(manifest, tmp_path / "file", {"huge": HUGE})
-    assert patch.indices.tolist() == places
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("places", [[1 << 34], [3, (1 << 34) + 3], [1 << 62]])
-def test_indices_beyond_a_huge_tensor_are_refused(tmp_path: Path, encoding: Encoding, places: list[int]) -> None:
-    manifest = huge_delta(tmp_path / "file", encoding, HUGE, places)
-    check_refused(lambda: read_delta(manifest, tmp_path / "file", {"huge": HUGE}), ["file", "'huge'", str(1 << 34)])
 
 
 def test_gaps_within_a_tensor_whose_sum_overflows_are_refused(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from shared.bits import DTYPES, bits, itemsize, spec_of
+from shared.changes import Change
 from shared.container import load, read_header, write
 from shared.errors import IntegrityError
 from shared.files import Encoding, Label, open_checked, read_delta, read_patches, read_table, write_anchor, write_delta
-from shared.types import Manifest
+from shared.types import Manifest, TensorSpec
 from tests.shared.weights import (
     Weights,
     changes_between,
@@ -219,3 +220,31 @@ def test_content_damaged_under_a_good_checksum_is_patches_or_an_integrity_error(
         return
     for patch in patches:
         assert 0 <= int(patch.indices[0]) and int(patch.indices[-1]) < patch.spec.numel
+
+
+HUGE = TensorSpec("huge", "BF16", (1 << 17, 1 << 17))  # 32 GiB that are described and never allocated
+
+
+def huge_delta(path: Path, encoding: Encoding, places: list[int]) -> Path:
+    indices, old = torch.tensor(places), torch.arange(len(places), dtype=torch.int16)
+    write_delta(path, DELTA, [Change(HUGE, indices, old, old + 1)], HUGE.numel, encoding)
+    return path
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    "places", [[(1 << 31) - 1, 1 << 31, (1 << 31) + 1], [0, (1 << 33) - 1, 1 << 33, (1 << 34) - 1], [1 << 32]]
+)
+def test_indices_beyond_two_to_the_31_take_memory_for_what_changed(
+    tmp_path: Path, encoding: Encoding, places: list[int]
+) -> None:
+    (patch,) = read_delta(DELTA_MANIFEST, huge_delta(tmp_path / "file", encoding, places), {"huge": HUGE})
+    assert patch.indices.tolist() == places
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("places", [[1 << 34], [3, (1 << 34) + 3], [1 << 62]])
+def test_indices_beyond_a_huge_tensor_are_refused(tmp_path: Path, encoding: Encoding, places: list[int]) -> None:
+    path = huge_delta(tmp_path / "file", encoding, places)
+    with pytest.raises(IntegrityError, match=f"file: tensor 'huge': .*{1 << 34} elements"):
+        read_delta(DELTA_MANIFEST, path, {"huge": HUGE})

@@ -15,9 +15,10 @@ from shared.errors import IntegrityError
 from shared.types import Manifest, TensorSpec
 from space_vllm.audit import Audit
 from space_vllm.outcomes import Audited, Verified
+from space_vllm.placement import Weights
 from space_vllm.receiver import Receiver
 from tests.space_vllm.driving import audited, settled, staged, sync, undone
-from tests.space_vllm.fakes import DictModel, DictPlaces, Weights, make_weights, publisher
+from tests.space_vllm.fakes import DictModel, DictPlaces, make_weights, publisher
 
 FIRST, SECOND, THIRD = make_weights(1)
 DEADLINE_S = 10.0

@@ -15,7 +15,7 @@ from shared.types import Manifest
 from tests.space_vllm.fakes import publisher
 from tests.space_vllm.faults import Plan
 from tests.space_vllm.live_server import Server, in_float32
-from tests.space_vllm.tiny import Weights, greedy, live_checksums, partly_changed, random_weights
+from tests.space_vllm.tiny import Weights, greedy, live_checksums, partly_changed, random_weights, regret
 from trainer_box.publisher import Publisher
 
 pytestmark = pytest.mark.slow
@@ -24,31 +24,24 @@ TENSOR = "model.layers.0.mlp.up_proj.weight"  # the one that a wrong scatter con
 PROMPTS = (list(range(7, 31)), list(range(40, 50)), [5, 250, 5, 17])
 CACHED = [3 + number * 7 % 290 for number in range(600)]
 TOKENS = 24
+CLOSE, FAR = 0.05, 0.3  # of the regret of an answer, under the weights that gave it and under others
 ASK_DEADLINE_S = 60.0
-
-Answers = tuple[list[int], ...]
-
-
-def answers_of(weights: Weights) -> Answers:
-    return tuple(greedy(weights, prompt, TOKENS) for prompt in PROMPTS)
 
 
 @dataclass(frozen=True)
 class Story:
-    """Three versions that follow each other, and what they answer."""
+    """Three versions that follow each other."""
 
     old: Weights
     new: Weights
     later: Weights
-    old_answers: Answers
-    new_answers: Answers
 
 
 @pytest.fixture(scope="module")
 def story() -> Story:
     old = random_weights(31, tied=True)
     new = partly_changed(old, 32)
-    return Story(old, new, partly_changed(new, 33), answers_of(old), answers_of(new))
+    return Story(old, new, partly_changed(new, 33))
 
 
 @dataclass
@@ -64,6 +57,7 @@ class Scene:
 
     def publish_new(self, kind: str = "delta") -> Manifest:
         if kind == "anchor":  # which a new publisher starts with
+            self.out.close()
             self.out = publisher(self.server.bucket, self.run_id)
         manifest = self.out.publish(self.story.new.items())
         assert (manifest.kind, manifest.version) == (kind, 1)
@@ -94,10 +88,11 @@ class Scene:
 @pytest.fixture
 def scene(server: Server, story: Story) -> Iterator[Scene]:
     plan, run_id = Plan(server.bucket.parent), f"fault-{uuid4().hex[:8]}"
-    with publisher(server.bucket, run_id) as out:
-        manifest = out.publish(story.old.items())
-        assert server.update(manifest)[0] == 200
-        yield Scene(server, plan, story, run_id, out, server.status()["counters"])
+    out = publisher(server.bucket, run_id)
+    assert server.update(out.publish(story.old.items()))[0] == 200
+    scene = Scene(server, plan, story, run_id, out, server.status()["counters"])
+    yield scene
+    scene.out.close()
     plan.arm(trust=1)
     server.wait_until(lambda _: not plan.left(), "writing in place again")
 
@@ -110,13 +105,12 @@ class Asked:
     states: set[str] = field(default_factory=set)
     health: set[int] = field(default_factory=set)
 
-    def check(self, *served: Answers) -> None:
+    def check(self, *served: Weights) -> None:
         """Each completion is what one of these verified versions answers, or was refused."""
         assert {status for _, status, _ in self.completions} <= {200, 503}
-        allowed = {number: [answers[number] for answers in served] for number in range(len(PROMPTS))}
-        assert [
-            (n, tokens) for n, status, tokens in self.completions if status == 200 and tokens not in allowed[n]
-        ] == []
+        answers = {(number, tuple(tokens)) for number, status, tokens in self.completions if status == 200}
+        for number, tokens in answers:
+            assert min(regret(weights, PROMPTS[number], list(tokens)) for weights in served) < CLOSE
 
 
 @contextmanager
@@ -188,7 +182,7 @@ def test_a_version_that_was_placed_wrongly_is_never_answered_from(scene: Scene, 
         assert case.sentence in answer["error"]
         assert answer["served_version"] == 0
         found = scene.ends_on(*(0, story.old) if case.is_undone else (1, story.new))
-    asked.check(story.old_answers, story.new_answers)
+    asked.check(story.old, story.new)
     assert scene.counted(found) == {"undone": int(case.is_undone), "lost": int(not case.is_undone)}
     assert case.sentence in found["last_error"]
     assert (503 in asked.health, "dirty" in asked.states) == (not case.is_undone, not case.is_undone)
@@ -199,10 +193,12 @@ def test_a_version_that_was_placed_wrongly_is_never_answered_from(scene: Scene, 
 def test_a_verification_that_lies_is_found_out_by_the_next_recount(scene: Scene) -> None:
     manifest = scene.publish_new()
     scene.plan.arm(one_off=1, lie=1)
-    status, answer = scene.server.update(manifest)
-    assert (status, answer["version"]) == (200, 1), answer
-    scene.server.wait_until(lambda now: now["counters"]["lost"] > scene.before["lost"], "a recount finds it")
-    found = scene.ends_on(1, scene.story.new)
+    with asking(scene.server) as asked:
+        status, answer = scene.server.update(manifest)
+        assert (status, answer["version"]) == (200, 1), answer
+        scene.server.wait_until(lambda now: now["counters"]["lost"] > scene.before["lost"], "a recount finds it")
+        found = scene.ends_on(1, scene.story.new)
+    assert {status for _, status, _ in asked.completions} <= {200, 503}
     assert TENSOR in found["last_error"]
     assert found["tensors"]["in_place"] == 0  # where weights lie is believed no more
     scene.goes_on()
@@ -221,15 +217,15 @@ def test_a_bit_that_flips_in_live_memory_is_found_by_a_recount(scene: Scene) -> 
 
 @in_float32
 def test_a_cache_that_was_not_cleared_at_first_is_cleared_before_the_new_weights_are_placed(scene: Scene) -> None:
-    old, new = scene.server.greedy(CACHED, TOKENS)[1], greedy(scene.story.new, CACHED, TOKENS)
-    assert old != new
+    story = scene.story
+    assert regret(story.new, CACHED, scene.server.greedy(CACHED, TOKENS)[1]) > FAR
     manifest = scene.publish_new()
     scene.plan.arm(sticky_cache=1)
     with asking(scene.server) as asked:
         assert scene.server.update(manifest)[0] == 200
-        scene.ends_on(1, scene.story.new)
+        scene.ends_on(1, story.new)
     assert {status for _, status, _ in asked.completions} == {200}
-    assert scene.server.greedy(CACHED, TOKENS) == (200, new)
+    assert regret(story.new, CACHED, scene.server.greedy(CACHED, TOKENS)[1]) < CLOSE
     scene.goes_on()
 
 
@@ -242,7 +238,7 @@ def test_while_the_cache_cannot_be_cleared_no_version_is_placed(scene: Scene) ->
         status, answer = scene.server.update(manifest)
         assert (status, answer["served_version"]) == (503, 0)
         found = scene.ends_on(0, scene.story.old)
-    asked.check(scene.story.old_answers)
+    asked.check(scene.story.old)
     assert "prefix cache still holds" in answer["error"]
     assert found["last_error"] == answer["error"]
     assert scene.server.update(manifest)[0] == 200
@@ -252,5 +248,8 @@ def test_while_the_cache_cannot_be_cleared_no_version_is_placed(scene: Scene) ->
 
 def test_half_placed_weights_would_have_answered_something_else(story: Story) -> None:
     """Else the tests above could not tell."""
-    answers = answers_of({**story.new, TENSOR: story.old[TENSOR]})
-    assert all(answer not in pair for answer, *pair in zip(answers, story.old_answers, story.new_answers, strict=True))
+    half = {**story.new, TENSOR: story.old[TENSOR]}
+    for prompt in PROMPTS:
+        answer = greedy(half, prompt, TOKENS)
+        assert regret(half, prompt, answer) < CLOSE
+        assert min(regret(weights, prompt, answer) for weights in (story.old, story.new)) > FAR

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), both_dtypes]
 
 LAST = 20  # the version that is published while completions are in flight
 FROZEN, UNCHANGED, SIGNED, UNANNOUNCED = range(4, 8), 10, 12, 14  # other versions
-IN_FLIGHT, LONG = 16, 256  # completions and their tokens
-CACHED = [3 + number * 7 % 290 for number in range(600)]  # several of vLLM's blocks
+IN_FLIGHT, LONG = 16, 600  # completions and their tokens
+CACHED = [3 + number * 7 % 290 for number in range(400)]  # several of vLLM's blocks
 PROMPTS = (CACHED, CACHED[:200], list(range(7, 31)), [299, 5, 0, 17])
 TOLERANCE = {"float32": 0.01, "bfloat16": 0.08}  # of the mean difference of log-probabilities
 BEGIN_DEADLINE_S = 60.0

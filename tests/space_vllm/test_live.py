@@ -111,7 +111,11 @@ def test_what_is_read_written_and_counted_through_a_map_is_what_the_loader_place
     found = trace(layout.load_weights, "t", tensor)
     assert found.complete
     layout.load_weights([("t", tensor)])
-    placed, spec, around = LiveTensor(spec_of("t", tensor), tuple(found.regions)), spec_of("t", tensor), layout.outside()
+    placed, spec, around = (
+        LiveTensor(spec_of("t", tensor), tuple(found.regions)),
+        spec_of("t", tensor),
+        layout.outside(),
+    )
     assert torch.equal(placed.whole(), bits(tensor))
 
     some = sorted(data.draw(st.sets(st.integers(0, tensor.numel() - 1))))

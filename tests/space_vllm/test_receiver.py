@@ -161,7 +161,9 @@ def test_a_live_model_that_cannot_be_read_back_is_no_version(
     monkeypatch.setattr(model, "find", lambda tensors: Unreadable(model))
     staged(receiver, versions[3], tmp_path)
     assert receiver.apply().error == ""
-    assert receiver.verify() == Verified(error="version 3 cannot be read back: IntegrityError('the padding holds a 1')")
+    assert receiver.verify() == Verified(
+        error="version 3 cannot be read back: IntegrityError('the padding holds a 1')"
+    )
     assert undone(receiver)[1] == Verified(versions[0].fingerprint)
 
 

@@ -84,11 +84,13 @@ def test_a_delta_on_another_base_is_refused_and_an_anchor_helps(server: Server) 
         server.update(out.publish(weights[0].items()))
         delta = out.publish(weights[1].items())
     file = server.bucket / layout.manifest(delta.run_id, 1)
+    manifest = file.read_bytes()
     file.write_bytes(replace(delta, base_fingerprint="0" * 16).to_json())
     status, answer = server.update(delta)
     assert (status, answer["need"], answer["served_version"]) == (409, "anchor", 0)
     assert "delta 1 is based on version 0 with fingerprint 0000000000000000" in answer["error"]
     assert server.checksums() == live_checksums(weights[0], server.dtype)
+    file.write_bytes(manifest)
     with publisher(server.bucket, "other-base") as out:
         anchor = out.publish(weights[2].items())
     status, answer = server.update(anchor)

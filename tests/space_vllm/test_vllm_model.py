@@ -1,19 +1,19 @@
-"""Twenty versions on, vLLM's model is what vLLM would load from the trainer's checkpoint; what does not fit is refused."""
+"""After 20 versions vLLM's model is what vLLM loads from the trainer's checkpoint; what does not fit is refused."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from safetensors.torch import load_file, save_file
 
 from shared.bits import bits, spec_of
 from shared.changes import Change
 from space_vllm.live import LiveTensor
-from space_vllm.outcomes import Audited, Verified
+from space_vllm.outcomes import Verified
 from space_vllm.tracing import trace
-from tests.space_vllm.driving import audited, sync, undone
+from tests.space_vllm.driving import sync, undone
 from tests.space_vllm.vllm_models import (
     Rig,
     Weights,
@@ -24,7 +24,6 @@ from tests.space_vllm.vllm_models import (
     qwen3,
     same,
     save,
-    scramble,
 )
 
 pytestmark = pytest.mark.slow  # imports vLLM
@@ -51,7 +50,7 @@ def follow_to_the_last(rig: Rig) -> None:
     trained = list(rig.weights)[1::2]
     for version in range(1, LAST + 1):
         if version == ALL:
-            scramble(rig.weights, version)
+            rig.replace_all(version)
         elif version != NOTHING:
             nudge(rig.weights, version, names=trained)
         manifest = rig.follow()
@@ -81,15 +80,17 @@ def test_twenty_versions_of_which_vllm_reloads_a_part_lead_to_what_a_fresh_model
     assert rig.is_where_a_fresh_model_is(tmp_path / "fresh")
 
 
-@pytest.mark.parametrize(("name", "change"), [("untied", nudge), ("untied", scramble), ("conv", nudge), ("conv", scramble)])
+@pytest.mark.parametrize("kind", ["delta", "anchor"])
+@pytest.mark.parametrize("name", ["untied", "conv"])
 def test_an_undo_brings_back_every_bit_and_the_version_can_be_placed_again(
-    make_rig: MakeRig, tmp_path: Path, name: str, change: Callable[[Weights, int], None]
+    make_rig: MakeRig, tmp_path: Path, name: str, kind: str
 ) -> None:
     rig = make_rig(name, "bfloat16")
     nudge(rig.weights, 1)
     one, before = rig.follow(), rig.loaded.live()
-    change(rig.weights, 2)
+    nudge(rig.weights, 2) if kind == "delta" else rig.replace_all(2)
     two = rig.publish()
+    assert two.kind == kind
     rig.stage(two)
     assert same(rig.loaded.live(), before), "staging leaves the live model alone"
     assert rig.receiver.apply().error == ""
@@ -110,30 +111,43 @@ def with_one(name: str, tensor: torch.Tensor) -> Callable[[Weights], Weights]:
 
 
 K, NORM, HEAD = "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "lm_head.weight"
+HEAD_OF_ITS_OWN = torch.ones(300, 64).to(torch.bfloat16)
 MISFITS: dict[str, tuple[str, Callable[[Weights], Weights], str]] = {
     "a head where it is tied": (
         "tied",
-        with_one(HEAD, torch.ones(300, 64).to(torch.bfloat16)),
-        r"vLLM takes nothing from 1 of the tensors, such as 'lm_head.weight': is it tied here",
+        with_one(HEAD, HEAD_OF_ITS_OWN),
+        r"refuses tensor 'lm_head.weight' \(300, 64\): .* is tied to 'model.embed_tokens.weight'",
     ),
     "no head where there is one": (
         "untied",
         without(HEAD),
-        r"live parameter 'lm_head.weight' \(320, 64\) is not what is published: 19200 elements of it come from no tensor",
+        r"live parameter 'lm_head.weight' \(320, 64\) is not what is published: 19200 elements of it come from no",
     ),
-    "a tensor too many": ("tied", with_one("model.extra.weight", torch.ones(4)), "refuses tensor 'model.extra.weight'"),
+    "a tensor too many": (
+        "tied",
+        with_one("model.extra.weight", torch.ones(4)),
+        "refuses tensor 'model.extra.weight'",
+    ),
     "a part of a fused parameter missing": (
         "tied",
         without(K),
         r"'model.layers.0.self_attn.qkv_proj.weight' \(256, 64\) is not what is published: 4096 elements of it",
     ),
-    "another shape": ("tied", with_one(NORM, torch.ones(65).to(torch.bfloat16)), r"refuses tensor 'model.norm.weight' \(65,\)"),
+    "another shape": (
+        "tied",
+        with_one(NORM, torch.ones(65).to(torch.bfloat16)),
+        r"refuses tensor 'model.norm.weight' \(65,\)",
+    ),
     "fewer rows": (
         "tied",
         with_one("model.embed_tokens.weight", torch.ones(299, 64).to(torch.bfloat16)),
         "model.embed_tokens.weight",
     ),
-    "a dtype that is too wide": ("tied", with_one(NORM, torch.ones(64)), "'model.norm.weight' is published as F32, but"),
+    "a dtype that is too wide": (
+        "tied",
+        with_one(NORM, torch.ones(64)),
+        "'model.norm.weight' is published as F32, but",
+    ),
 }
 
 
@@ -150,6 +164,35 @@ def test_what_does_not_fit_is_refused_at_staging(
     assert same(rig.loaded.live(), before)
     nudge(rig.weights, 1)
     rig.follow()
+
+
+def with_head(folder: Path, head: torch.Tensor) -> Path:
+    """A checkpoint that says its embeddings are tied, and holds this head too."""
+    save(qwen3(tied=True), folder)
+    weights = {**load_file(folder / "model.safetensors"), HEAD: head}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_the_other_name_of_a_tied_tensor_in_the_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    embedding = qwen3(tied=True).get_input_embeddings().weight.detach().clone()
+    rig = Rig(load(with_head(tmp_path / "model", embedding), "bfloat16"), tmp_path / "bucket")
+    assert (rig.joined.error, rig.joined.places) == ("", {"in_place": len(rig.weights) - 1, "reloaded": 0})
+    del rig.weights[HEAD]
+    rig.out = rig.publisher("without")
+    nudge(rig.weights, 1)
+    rig.follow()
+
+
+def test_a_head_of_its_own_in_a_checkpoint_that_says_it_is_tied_has_to_be_published(tmp_path: Path) -> None:
+    rig = Rig(load(with_head(tmp_path / "model", HEAD_OF_ITS_OWN), "bfloat16"), tmp_path / "bucket")
+    assert (rig.joined.error, rig.joined.places) == ("", {"in_place": len(rig.weights), "reloaded": 0})
+    nudge(rig.weights, 1)
+    rig.follow()
+    assert (
+        "'lm_head.weight' (320, 64) is not what is published"
+        in rig.stage(rig.publish_anchor(without(HEAD)(rig.weights))).error
+    )
 
 
 def test_a_router_in_float32_is_followed_in_place_inside_a_bfloat16_model(checkpoints: dict[str, Path]) -> None:
@@ -170,5 +213,5 @@ def test_a_router_in_float32_is_followed_in_place_inside_a_bfloat16_model(checkp
 def test_experts_that_vllm_reloads_into_something_else_are_refused_at_join(make_rig: MakeRig) -> None:
     joined = make_rig("experts", "bfloat16").joined
     assert (joined.state, joined.error_kind) == ("failed", "SyncError")
-    assert "vLLM does not make the same of 'model.layers.1.mlp.experts.0.gate_proj.weight' and others" in joined.error
+    assert "vLLM does not make the same of 'model.layers.1.mlp.experts.0.down_proj.weight' and others" in joined.error
     assert "this architecture cannot follow updates here" in joined.error

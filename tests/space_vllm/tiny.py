@@ -96,6 +96,14 @@ def greedy(weights: Weights, prompt: list[int], tokens: int) -> list[int]:
     return answer[len(prompt) :]
 
 
+def regret(weights: Weights, prompt: list[int], tokens: list[int]) -> float:
+    """How much less likely a token is than the likeliest in its place, at most: about 0 for a greedy answer."""
+    with torch.no_grad():
+        logits = with_weights(weights).float()(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+    chosen = logits.gather(1, torch.tensor(tokens)[:, None])[:, 0]
+    return float((logits.max(1).values - chosen).max())
+
+
 def live_checksums(weights: Weights, dtype: str) -> dict[str, str]:
     """What vLLM's checksums have to be: sha256 of each live parameter's bytes."""
     parts: dict[str, list[torch.Tensor]] = defaultdict(list)

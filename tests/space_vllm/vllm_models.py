@@ -121,8 +121,17 @@ class Rig:
         self.receiver = Receiver(self.model)
         self.receiver.join()
         self.joined = settled(self.receiver)
-        self.out = Publisher(open_bucket(f"local:{bucket}"), "run")
-        self.publish()
+        self.out = self.publisher("run")
+        self.served = self.publish()
+
+    def replace_all(self, seed: int) -> None:
+        """The next version is an anchor in which every element is another: that of a publisher that goes on."""
+        scramble(self.weights, seed)
+        self.out.close()
+        self.out = self.publisher("run")
+
+    def publisher(self, run_id: str) -> Publisher:
+        return Publisher(open_bucket(f"local:{self.bucket}"), run_id)
 
     def publish(self) -> Manifest:
         return self.out.publish(self.weights.items())
@@ -134,11 +143,12 @@ class Rig:
         """Publish and sync. Fails unless the new version is verified."""
         manifest = self.publish()
         assert sync(self.receiver, manifest, self.bucket) == Verified(manifest.fingerprint)
+        self.served = manifest
         return manifest
 
     def publish_anchor(self, weights: Weights) -> Manifest:
         """Of another run: what the rig's own publisher holds stays."""
-        with Publisher(open_bucket(f"local:{self.bucket}"), "other") as out:
+        with self.publisher("other") as out:
             return out.publish(weights.items())
 
     def is_where_a_fresh_model_is(self, folder: Path) -> bool:
@@ -180,7 +190,7 @@ def nudge(weights: Weights, seed: int, share: float = 0.02, names: list[str] | N
 
 
 def scramble(weights: Weights, seed: int) -> None:
-    """Replace all elements, of bfloat16, by finite ones that no encoding makes small, in place."""
+    """Replace all elements, of bfloat16, by random finite bits, in place."""
     generator = torch.Generator().manual_seed(seed)
     for tensor in weights.values():
         random = torch.randint(-(1 << 15), 1 << 15, (tensor.numel(),), generator=generator).to(torch.int16)

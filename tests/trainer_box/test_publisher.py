@@ -11,7 +11,7 @@ from shared.errors import BucketError, IntegrityError, SyncError
 from shared.files import Encoding
 from shared.follower import Follower
 from shared.reader import RunReader
-from shared.types import Base
+from shared.types import LARGEST_VERSION, Base
 from tests.shared.fake_bucket import MemoryBucket
 from tests.shared.weights import Weights, copies, from_patterns, model, nudge, same
 from trainer_box import publisher as module
@@ -236,6 +236,14 @@ def test_numbers_are_never_reused_after_reopening(bucket: MemoryBucket) -> None:
     assert (manifest.version, manifest.kind, manifest.writer_epoch) == (11, "anchor", 3)
     assert same(received(bucket), weights)
     assert Publisher(bucket, "r").publish(weights.items()).writer_epoch == 4
+
+
+def test_a_number_beyond_the_largest_is_refused_before_anything_is_written(bucket: MemoryBucket) -> None:
+    with Publisher(bucket, "r") as publisher:
+        before = bucket.written()
+        with pytest.raises(SyncError, match="beyond"):
+            publisher.publish(model().items(), version=LARGEST_VERSION + 1)
+        assert bucket.written() == before
 
 
 def test_a_spent_number_is_refused(bucket: MemoryBucket) -> None:
