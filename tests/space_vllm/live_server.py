@@ -89,10 +89,11 @@ class Server:
         assert status == 200, answer
         return {name.rpartition(":")[2]: digest for name, digest in answer.items()}
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of all series of that name which have this label."""
         with self._open("/metrics") as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0] == name)
+        return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0] == name and label in line)
 
     def is_healthy(self) -> bool:
         return self.call("/health")[0] == 200

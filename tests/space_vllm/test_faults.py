@@ -81,6 +81,9 @@ class Scene:
         assert (status, answer.get("version")) == (200, manifest.version), answer
         self.ends_on(manifest.version, self.story.later)
 
+    def aborted(self) -> float:
+        return self.server.metric("vllm:request_success_total", 'finished_reason="abort"')
+
     def counted(self, status: dict[str, Any]) -> dict[str, int]:
         return {name: status["counters"][name] - self.before[name] for name in ("undone", "lost")}
 
@@ -174,7 +177,7 @@ CASES = {
 @in_float32
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_version_that_was_placed_wrongly_is_never_answered_from(scene: Scene, case: Case) -> None:
-    manifest, story = scene.publish_new(case.kind), scene.story
+    manifest, story, aborted = scene.publish_new(case.kind), scene.story, scene.aborted()
     scene.plan.arm(**case.faults)
     with asking(scene.server) as asked:
         status, answer = scene.server.update(manifest)
@@ -186,6 +189,7 @@ def test_a_version_that_was_placed_wrongly_is_never_answered_from(scene: Scene, 
     assert scene.counted(found) == {"undone": int(case.is_undone), "lost": int(not case.is_undone)}
     assert case.sentence in found["last_error"]
     assert (503 in asked.health, "dirty" in asked.states) == (not case.is_undone, not case.is_undone)
+    assert (scene.aborted() > aborted) == (not case.is_undone)
     scene.goes_on()
 
 

@@ -10,10 +10,12 @@ import torch
 from shared import fingerprint
 from shared.bits import bits
 from shared.errors import IntegrityError, SyncError
+from shared.files import Label, write_anchor, write_delta
 from shared.types import Manifest
 from space_vllm.outcomes import Placed, Progress, Verified
 from space_vllm.placement import Weights
 from space_vllm.receiver import Receiver
+from tests.shared.weights import changes_between
 from tests.space_vllm.driving import audited, settled, staged, sync, undone
 from tests.space_vllm.fakes import DictModel, DictPlaces, equal, make_weights, publisher
 
@@ -24,13 +26,6 @@ def text(weights: Weights) -> str:
     return fingerprint.to_text(fingerprint.fingerprint(weights))
 
 
-def joined(model: DictModel) -> Receiver:
-    receiver = Receiver(model)
-    receiver.join()
-    assert settled(receiver).state == "ready"
-    return receiver
-
-
 @pytest.fixture
 def model() -> DictModel:
     return DictModel(make_weights(SEED))
@@ -38,7 +33,10 @@ def model() -> DictModel:
 
 @pytest.fixture
 def receiver(model: DictModel) -> Receiver:
-    return joined(model)
+    receiver = Receiver(model)
+    receiver.join()
+    assert settled(receiver).state == "ready"
+    return receiver
 
 
 @pytest.fixture
@@ -104,7 +102,8 @@ def test_what_was_placed_can_be_put_back_and_placed_again(
         placed, verified = undone(receiver)
         assert (placed.error, verified) == ("", Verified(versions[0].fingerprint))
         assert equal(model.live, make_weights(SEED))
-    assert sync(receiver, versions[number], tmp_path) == Verified(versions[number].fingerprint)
+    for manifest in versions[number : number + 2]:
+        assert sync(receiver, manifest, tmp_path) == Verified(manifest.fingerprint)
 
 
 def test_values_that_went_elsewhere_are_neither_version(
@@ -152,13 +151,9 @@ class Unreadable(DictPlaces):
 
 
 def test_a_live_model_that_cannot_be_read_back_is_no_version(
-    receiver: Receiver,
-    model: DictModel,
-    versions: list[Manifest],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(model, "find", lambda tensors: Unreadable(model))
+    model.__dict__["find"] = lambda tensors: Unreadable(model)
     staged(receiver, versions[3], tmp_path)
     assert receiver.apply().error == ""
     assert receiver.verify() == Verified(
@@ -176,23 +171,17 @@ def test_a_delta_is_only_staged_on_its_base(
         return progress.error
 
     zero, one = versions[0].fingerprint, versions[1].fingerprint
+    staged(receiver, versions[1], tmp_path)
+    receiver.apply()  # and no verify: version 0 is still what is known to be live
     assert refusal(versions[2]) == f"delta 2 is based on version 1 ({one}), but version 0 ({zero}) is live"
     other = replace(versions[1], base_fingerprint="0123456789abcdef")
     assert refusal(other) == f"delta 1 is based on version 0 (0123456789abcdef), but version 0 ({zero}) is live"
-    sync(receiver, versions[1], tmp_path)
+    assert receiver.verify() == Verified(one)
     assert refusal(versions[1]) == f"delta 1 is based on version 0 ({zero}), but version 1 ({one}) is live"
     receiver.lose()
     assert refusal(versions[2]) == f"delta 2 is based on version 1 ({one}), but no known version is live"
     with pytest.raises(SyncError, match="no version is staged"):
         receiver.apply()
-
-
-def test_without_a_verified_version_the_old_one_is_the_base(
-    receiver: Receiver, versions: list[Manifest], tmp_path: Path
-) -> None:
-    staged(receiver, versions[1], tmp_path)
-    receiver.apply()
-    assert staged(receiver, versions[2], tmp_path).error_kind == "ChainError"
 
 
 def test_files_that_are_absent_or_damaged_are_a_failed_staging(
@@ -210,6 +199,21 @@ def test_files_that_are_absent_or_damaged_are_a_failed_staging(
         assert (progress.state, progress.error_kind) == ("failed", "IntegrityError")
         assert file.name in progress.error
     assert equal(model.live, make_weights(SEED))
+
+
+def test_content_that_is_not_what_its_own_label_says_is_refused(
+    receiver: Receiver, versions: list[Manifest], tmp_path: Path
+) -> None:
+    file, new = tmp_path / "mislabelled.safetensors", make_weights(SEED, 1)
+    for number in (1, 3):
+        manifest = replace(versions[number], fingerprint="0123456789abcdef")
+        if manifest.kind == "anchor":
+            write_anchor(file, Label.of(manifest), new)
+        else:
+            write_delta(file, Label.of(manifest), changes_between(make_weights(SEED), new), manifest.total, "packed")
+        receiver.stage(manifest, [file])
+        sentence = f"{manifest.kind} {number} leads to fingerprint {text(new)}, its manifest says 0123456789abcdef"
+        assert settled(receiver) == Progress("failed", sentence, "IntegrityError")
 
 
 def test_an_anchor_without_a_tensor_that_is_live_is_refused(
@@ -286,9 +290,11 @@ def test_staging_takes_its_time_on_a_thread_and_can_be_given_up(model: DictModel
 
 def test_an_empty_tensor_and_an_empty_delta_are_synced_like_any_other(tmp_path: Path) -> None:
     weights = {**make_weights(SEED), "none": torch.empty(2, 0, 3)}
-    receiver = joined(DictModel(weights))
+    receiver = Receiver(DictModel(weights))
+    receiver.join()
+    assert settled(receiver).fingerprint == text(weights)
     with publisher(tmp_path, "run") as out:
         manifests = [out.publish(weights.items()), out.publish(weights.items())]
-    assert [(manifest.kind, manifest.changed) for manifest in manifests][1] == ("delta", 0)
+    assert (manifests[1].kind, manifests[1].changed) == ("delta", 0)
     for manifest in manifests:
         assert sync(receiver, manifest, tmp_path) == Verified(text(weights))
