@@ -196,6 +196,8 @@ class Receiver:
     def _put_back(self, staged: Staged) -> None:
         if staged.tensors is not None:
             self._model.restore(staged.backup)
+            if self._live is not None:
+                self._live.places.rehearse()  # makes anew what is derived from weights and in no backup
         else:
             staged.version.places.write([Change(c.spec, c.indices, old=c.new, new=c.old) for c in staged.changes])
 

@@ -15,7 +15,7 @@ from space_vllm.engine import Deadlines, Engine, EngineError
 from space_vllm.requests import Request, Target
 from space_vllm.source import Source
 from space_vllm.space import Door, Served, Status, at_most
-from space_vllm.syncer import LostError, RefusedError, Syncer
+from space_vllm.syncer import RefusedError, Syncer
 
 _LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
 
@@ -71,7 +71,8 @@ class Reconciler:
             failure = error
         except Exception as error:  # this task outlives whatever vLLM raises
             _LOG.exception("a sync failed unexpectedly")
-            failure = EngineError(f"the sync failed unexpectedly: {error!r}")
+            known = "" if self._syncer.held is not None else ", and nobody knows which weights are live"
+            failure = EngineError(f"the sync failed unexpectedly{known}: {error!r}")
         if failure is not None:
             await self._fail(failure)
         for request in requests:
@@ -133,7 +134,7 @@ class Reconciler:
         counters = self.status.counters
         counters.failed += 1
         counters.undone += isinstance(failure, RefusedError)
-        counters.lost += isinstance(failure, LostError)
+        counters.lost = self._syncer.losses
         _LOG.warning("no sync: %s", failure)
 
     async def _idle(self) -> None:

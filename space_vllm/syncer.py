@@ -28,7 +28,8 @@ class LostError(SyncError):
 class Syncer:
     """`held` is what is verified to be live, None while nobody knows.
 
-    `is_recounted` tells whether all of it was counted since the last change, `places` how its tensors are placed.
+    `is_recounted` tells whether all of it was counted since the last change, `places` how its tensors are placed,
+    `losses` how often it stopped being known.
     """
 
     def __init__(self, engine: Engine, door: Door) -> None:
@@ -37,6 +38,7 @@ class Syncer:
         self.held: Held | None = None
         self.is_recounted = False
         self.places: dict[str, int] = {}
+        self.losses = 0
         self.is_paused = False
 
     async def join(self) -> Held:
@@ -92,11 +94,13 @@ class Syncer:
     @asynccontextmanager
     async def _pause(self) -> AsyncIterator[None]:
         """Whatever happens in it, generation goes on afterwards: on verified weights, or with nobody inside."""
+        before = self.held
         self.is_paused = True
         try:
             await self._engine.pause()
             yield
         finally:
+            self.losses += before is not None and self.held is None
             try:
                 if self.held is None:
                     await self._clear_out("the worker did not say which weights are live")
@@ -133,6 +137,7 @@ class Syncer:
 
     async def _lose(self, reason: str) -> None:
         self.held = None
+        self.losses += 1
         self.is_paused = True
         try:
             await self._clear_out(reason)

