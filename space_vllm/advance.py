@@ -5,9 +5,11 @@ Decides which files are synced in which order. What is asked for and what follow
 
 import contextlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 
-from shared.errors import BucketError, SyncError
+from shared.chain import Held
+from shared.errors import BucketError, ChainError, IntegrityError, SyncError
 from shared.types import Manifest, Run
 from space_vllm.engine import Engine, EngineError
 from space_vllm.requests import OlderRunError, Target
@@ -21,12 +23,38 @@ _LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's hand
 
 
 class Advance:
+    """`best` is the newest version that anybody was let in on: nothing older of its run is served again."""
+
     def __init__(self, engine: Engine, source: Source, syncer: Syncer, door: Door, status: Status) -> None:
+        self.best: Target | None = None
         self._engine = engine
         self._source = source
         self._syncer = syncer
         self._door = door
         self._status = status
+        self._base: Held | None = None
+        self._target: Target | None = None  # what is served, with its manifest
+        self._failed: dict[tuple[str, int, str], SyncError] = {}  # steps to a version, over attempts that were lost
+
+    async def join(self) -> None:
+        self._base = await self._syncer.join()
+        self._serve_base()
+
+    async def rebuild_base(self) -> None:
+        await self._syncer.rebuild_base()
+        self._serve_base()
+
+    def open(self) -> None:
+        """Let everybody in on what is served."""
+        self._door.open()
+        self._remember()
+
+    def may_open(self) -> bool:
+        """Whether what is live is what is said to be served: a version of a run, and none that is left behind."""
+        served = self._status.served
+        if served is None or served.run is None or not self._is_live(served):
+            return False
+        return self.best is None or (*served.run.age, served.version) >= self.best.age
 
     def state_behind(self) -> State:
         """While no version is served, or not the one that should be."""
@@ -35,25 +63,50 @@ class Advance:
         return "catching_up" if self._syncer.held is not None else "dirty"
 
     def check_age(self, run: Run) -> None:
-        served = self._status.served
-        if served and served.run and run.age < served.run.age:
-            raise OlderRunError(f"run {run.run_id!r} is older than run {served.run_id!r}, which is followed")
+        followed = self.best.run if self.best else None
+        if followed and run.age < followed.age:
+            raise OlderRunError(f"run {run.run_id!r} is older than run {followed.run_id!r}, which is followed")
 
     async def to(self, target: Target) -> None:
         """By the cheapest way; when a step of it fails, by the next one that does without that step."""
         self.check_age(target.run)
-        failed: dict[tuple[int, str], SyncError] = {}
         while not self._is_past(target):
-            paths = await self._source.paths(target.manifest, self._syncer.held)
-            path = next((path for path in paths if not any(_key(step) in failed for step in path)), None)
-            if path is None:
-                raise next(iter(failed.values()))
-            if not path:  # the same weights, held under another run or as the base model
+            path = await self._next_path(target)
+            if path:
+                await self._walk(path, target.run)
+            else:  # the same weights, held under another run or as the base model
                 self._record(target.run, target.manifest, Timing())
-                return
-            await self._walk(path, target.run, failed)
+        self._failed.clear()
 
-    async def _walk(self, path: list[Manifest], run: Run, failed: dict[tuple[int, str], SyncError]) -> None:
+    async def _next_path(self, target: Target) -> list[Manifest]:
+        """Raises the first error when each way has a step that failed, or the reason why there is no way."""
+        failed, paths = self._failed, list[list[Manifest]]()
+        reason: SyncError | None = None
+        try:
+            paths = await self._source.paths(target.manifest, self._syncer.held)
+        except (ChainError, IntegrityError) as error:
+            reason = error
+        if not paths or (paths[0] and paths[0][0].kind == "anchor"):
+            paths = await self._from_base(target) + paths
+        for path in paths:
+            if not any(_key(step) in failed for step in path):
+                return path
+        self._failed = {}  # by the next attempt they may be mended
+        raise next(iter(failed.values()), reason or ChainError(f"no way leads to version {target.manifest.version}"))
+
+    async def _from_base(self, target: Target) -> list[list[Manifest]]:
+        """Ways from the base model, which costs no download: they begin with an anchor without files."""
+        if self._base is None or self._base == self._syncer.held:
+            return []
+        try:
+            paths = await self._source.paths(target.manifest, self._base)
+            start = await self._source.manifest(target.run.run_id, self._base.version)
+        except (ChainError, IntegrityError):
+            return []
+        base = replace(start, kind="anchor", files=(), base_version=None, base_fingerprint=None)
+        return [[base, *path] for path in paths if not path or path[0].kind == "delta"]
+
+    async def _walk(self, path: list[Manifest], run: Run) -> None:
         served = self._status.served
         if self._door.is_open and served and served.run_id == run.run_id and served.version >= path[0].version:
             self._door.shut(f"building version {path[-1].version} anew from version {path[0].version}")
@@ -63,17 +116,22 @@ class Advance:
                 for step in path:
                     manifest, files = await anext(fetched)
                     await self._sync(manifest, files, run, behind=not self._door.is_open or step is not path[-1])
-        except FATAL:
+        except (BucketError, EngineError):
             raise
         except SyncError as error:
             _LOG.warning("version %s (%s) cannot be used: %s", step.version, step.kind, error)
-            failed[_key(step)] = error
+            self._failed[_key(step)] = error
+            if isinstance(error, LostError):
+                raise
 
     def _is_past(self, target: Target) -> bool:
         served = self._status.served
-        if self._syncer.held is None or served is None or served.run_id != target.run.run_id:
+        if served is None or served.run_id != target.run.run_id or not self._is_live(served):
             return False
         return served.version >= target.manifest.version
+
+    def _is_live(self, served: Served) -> bool:
+        return self._syncer.held == Held(served.version, served.fingerprint)
 
     async def _sync(self, manifest: Manifest, files: list[Path], run: Run, behind: bool) -> None:
         self._status.change("staging" if not behind else self.state_behind())
@@ -85,7 +143,10 @@ class Advance:
             if not behind:
                 self._status.change("applying")
 
-        timing = await self._syncer.sync(manifest, files, begin)
+        if manifest.kind == "anchor" and not files:
+            timing = await self._syncer.rebuild_base(begin)
+        else:
+            timing = await self._syncer.sync(manifest, files, begin)
         self._record(run, manifest, timing, reprefilled, manifest.nbytes)
         await self._engine.name_weights(f"{run.run_id}/{manifest.version}")
 
@@ -101,8 +162,20 @@ class Advance:
         )
         self._status.places = self._syncer.places
         self._status.record(Served(run, manifest.version, manifest.fingerprint), sync)
+        self._target = Target(run, manifest)
+        if self._door.is_open:
+            self._remember()
         _LOG.info(sync.log_line())
 
+    def _serve_base(self) -> None:
+        assert self._syncer.held is not None
+        self._status.served = Served(None, 0, self._syncer.held.fingerprint)
+        self._target = None
 
-def _key(step: Manifest) -> tuple[int, str]:
-    return step.version, step.kind
+    def _remember(self) -> None:
+        if self._target is not None:
+            self.best = self._target
+
+
+def _key(step: Manifest) -> tuple[str, int, str]:
+    return step.run_id, step.version, step.kind

@@ -38,7 +38,7 @@ class Audit:
     def stop(self) -> None:
         """Returns when nothing is read any more."""
         self._stopped.set()
-        if self._work is not None:
+        if self._work is not None and not self._work.cancel():
             self._work.result()
 
     def follow(self, changes: Iterable[Change]) -> None:

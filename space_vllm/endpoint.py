@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from shared.bucket import open_bucket
 from shared.types import LARGEST_VERSION
-from space_vllm.engine import Deadlines, Engine, EngineClient
+from space_vllm.engine import Deadlines, Engine, EngineClient, EngineError
 from space_vllm.guard import STATE, Access
 from space_vllm.limits import refuse_unsafe
 from space_vllm.reconciler import Reconciler
@@ -114,7 +114,10 @@ async def _status(request: Request) -> Response:
 
 
 async def _checksums(request: Request) -> Response:
-    return JSONResponse(await _space(request).engine.checksums())
+    try:
+        return JSONResponse(await _space(request).engine.checksums())
+    except EngineError as error:
+        return JSONResponse({"error": str(error)}, 503)
 
 
 def _space(request: Request) -> Space:

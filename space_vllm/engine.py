@@ -115,14 +115,15 @@ class Engine:
     async def lose(self) -> None:
         await self._worker("delta_lose")
 
-    async def recount(self, go_on: Callable[[], bool]) -> Sequence[str] | None:
+    async def recount(self, go_on: Callable[[], bool], anew: bool) -> Sequence[str] | None:
         """The live tensors that are not what was verified; None when `go_on` said no before all were counted.
 
-        What was counted by then is not counted again.
+        What was counted by then is not counted again, unless `anew`.
         """
         deadline = asyncio.get_running_loop().time() + self._deadlines.recount
         while go_on():
-            recounted = Audited(**await self._worker("delta_recount"))
+            recounted = Audited(**await self._worker("delta_recount", anew))
+            anew = False
             if recounted.state == "done":
                 return recounted.wrong
             if asyncio.get_running_loop().time() > deadline:
@@ -160,7 +161,7 @@ class Engine:
             pause = min(2 * pause, _SLOWEST_POLL_S)
         if progress.state != "ready":
             await self._worker("delta_discard")
-            raise _ERRORS.get(progress.error_kind, SyncError)(progress.error or "nothing is staged")
+            raise _ERRORS.get(progress.error_kind, EngineError)(progress.error or "nothing is staged")
         return progress
 
     async def _worker(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
@@ -171,14 +172,16 @@ class Engine:
 
 
 _ERRORS: dict[str, type[SyncError]] = {
-    kind.__name__: kind for kind in (errors.ChainError, errors.IntegrityError, errors.BucketError)
+    kind.__name__: kind for kind in (SyncError, errors.ChainError, errors.IntegrityError, errors.BucketError)
 }
 
 
 async def within(seconds: float, what: str, call: Awaitable[T]) -> T:
-    """Raises EngineError when `call` takes longer."""
+    """Raises EngineError when `call` takes longer, or raises anything of vLLM's."""
     try:
         async with asyncio.timeout(seconds):
             return await call
     except TimeoutError as error:
         raise EngineError(f"{what} took more than {seconds} s") from error
+    except Exception as error:  # vLLM passes on whatever one of its processes raised
+        raise EngineError(f"{what} failed: {error!r}") from error

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from shared import fingerprint
-from shared.bits import bits
+from shared.bits import DTYPES, bits
 from shared.changes import Change
+from shared.errors import IntegrityError
 from shared.types import TensorSpec
 from space_vllm.casts import to_live, to_wire
 from space_vllm.tracing import Region
@@ -37,6 +38,17 @@ class LiveTensor:
         for region, chosen, places in self._places(change.indices):
             values = to_live(change.new[chosen], self.spec.dtype, region.memory.dtype)
             bits(region.memory)[places] = bits(values)
+
+    def admit(self, patterns: torch.Tensor) -> None:
+        """Raises IntegrityError for bits that do not survive the live dtype, as some NaNs do not."""
+        for dtype in {region.memory.dtype for region in self.regions} - {DTYPES[self.spec.dtype]}:
+            held = to_wire(to_live(patterns, self.spec.dtype, dtype), self.spec.dtype)
+            if (lost := (held != patterns).nonzero()).numel():
+                place = int(lost[0])
+                raise IntegrityError(
+                    f"tensor {self.spec.name!r}: {self.spec.dtype} bits {int(patterns[place]):#x} become "
+                    f"{int(held[place]):#x} in the live model's {dtype}; publish finite values"
+                )
 
     def whole(self) -> torch.Tensor:
         """The wire tensor's bit patterns, flat and on the CPU, as the live model holds them."""

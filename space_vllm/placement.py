@@ -32,6 +32,12 @@ class Places(Protocol):
     def write(self, changes: Sequence[Change]) -> None:
         """Write `new` bits at `indices`."""
 
+    def undo(self, changes: Sequence[Change]) -> None:
+        """Write `old` bits at `indices`, after a write of the same changes that may have broken off."""
+
+    def admit(self, spec: TensorSpec, patterns: torch.Tensor) -> None:
+        """Raises IntegrityError when the live parameter cannot hold one of these bit patterns."""
+
     def read(self, spec: TensorSpec, indices: torch.Tensor) -> torch.Tensor:
         """The live model's bits at `indices` (int64 [n], strictly increasing)."""
 

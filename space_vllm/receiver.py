@@ -126,11 +126,16 @@ class Receiver:
         self._live = self._placed = self._audit = None
         self.discard()
 
-    def audit(self) -> Audited:
-        """Go on recounting the live model, or start to, and say how far it is. A mismatch loses the version."""
+    def audit(self, anew: bool = False) -> Audited:
+        """Go on recounting the live model, or start to, and say how far it is. A mismatch loses the version.
+
+        With `anew` nothing that was counted before is relied on.
+        """
         if self._live is None:
             return Audited("done", wrong=("no version is known to be live",))
-        if self._audit is None:
+        if anew:
+            self._pause_audit()
+        if anew or self._audit is None:
             self._audit = Audit(self._live.places, self._live.specs)
         if not self._audit.is_done:
             self._audit.proceed(self._thread)
@@ -174,6 +179,7 @@ class Receiver:
         changes = [patch.onto(live.places.read(patch.spec, patch.indices)) for patch in patches]
         terms = {**live.terms}
         for change in changes:
+            live.places.admit(change.spec, change.new)
             terms[change.spec.name] += fingerprint.change(change.spec, change.indices, change.old, change.new)
         staged = Staged(Version(manifest.version, live.specs, terms, live.places), changes)
         _check_fingerprint(manifest, staged.version)
@@ -183,6 +189,8 @@ class Receiver:
         specs = {name: spec_of(name, tensor) for name, tensor in tensors.items()}
         terms = {name: fingerprint.tensor(spec, bits(tensors[name])) for name, spec in specs.items()}
         version = Version(number, specs, terms, self._model.find(tensors))
+        for name, spec in specs.items():
+            version.places.admit(spec, bits(tensors[name]))
         return Staged(version, tensors=tensors, backup=self._model.backup() if backup else None)
 
     # In the pause
@@ -199,7 +207,7 @@ class Receiver:
             if self._live is not None:
                 self._live.places.rehearse()  # makes anew what is derived from weights and in no backup
         else:
-            staged.version.places.write([Change(c.spec, c.indices, old=c.new, new=c.old) for c in staged.changes])
+            staged.version.places.undo(staged.changes)
 
     def _found(self, expected: Version, staged: Staged) -> str:
         """The fingerprint of the live model: of what a delta changed, after an anchor of all of it.

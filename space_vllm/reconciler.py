@@ -14,7 +14,7 @@ from space_vllm.advance import FATAL, Advance
 from space_vllm.engine import Deadlines, Engine, EngineError
 from space_vllm.requests import Request, Target
 from space_vllm.source import Source
-from space_vllm.space import Door, Served, Status, at_most
+from space_vllm.space import Door, Status, at_most
 from space_vllm.syncer import RefusedError, Syncer
 
 _LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
@@ -32,6 +32,7 @@ class Reconciler:
         self._advance = Advance(engine, source, self._syncer, door, self.status)
         self._requests: list[Request] = []
         self._next_recount = time.monotonic() + recount_s
+        self._is_suspect = False
         self._wake = asyncio.Event()
 
     # What messages do
@@ -54,10 +55,14 @@ class Reconciler:
         while True:
             requests, self._requests = self._requests, []
             self._wake.clear()
-            await self._attempt(requests)
+            try:
+                await self._attempt(requests)
+                await self._idle()
+            except Exception as error:  # whatever it is: without this task nothing is verified any more
+                _LOG.exception("the reconciler failed")
+                self._door.shut(f"the reconciler failed: {error!r}")
             if self._door.is_open:
                 delay = self._deadlines.retry
-                await self._idle()
             else:
                 await at_most(delay, self._wake)
                 delay = min(2 * delay, self._deadlines.slowest_retry)
@@ -82,44 +87,45 @@ class Reconciler:
     async def _reach(self, requests: list[Request]) -> None:
         await self._syncer.recover()
         if self.status.served is None:
-            held = await self._syncer.join()
-            self.status.served = Served(None, 0, held.fingerprint)
-        if not self._door.is_open:
-            await self._catch_up()
+            await self._advance.join()
+        failure = await self._catch_up() if not self._door.is_open else None
         for target in await self._targets(requests):
             await self._try(target)
+        if failure is not None and all(request.error for request in requests):
+            raise failure
 
-    async def _catch_up(self) -> None:
-        """To the newest version, or to the base model when there is none."""
+    async def _catch_up(self) -> SyncError | None:
+        """To the newest version, never to less than was served before; without any, to the base model.
+
+        Returns why that failed, when something else may still be reached.
+        """
         self.status.change(self._advance.state_behind())
-        newest = await self._source.newest()
-        if newest is not None:
-            try:
-                return await self._advance.to(Target(*newest))
-            except FATAL:
-                raise
-            except SyncError:
-                if self._syncer.held is not None:
-                    raise
-        if self._syncer.held is None:
-            held = await self._syncer.rebuild_base()
-            self.status.served = Served(None, 0, held.fingerprint)
-            if newest is not None:
-                await self._advance.to(Target(*newest))
+        best = self._advance.best
+        newest = await self._source.newest(best.run if best else None)
+        target = max(filter(None, [Target(*newest) if newest else None, best]), key=lambda one: one.age, default=None)
+        if target is None:
+            if self._syncer.held is None:
+                await self._advance.rebuild_base()
+            return None
+        try:
+            await self._advance.to(target)
+        except FATAL:
+            raise
+        except SyncError as error:
+            return error
+        return None
 
     async def _open(self) -> None:
         """Only on weights that were counted as a whole since they were changed last."""
         if not self._door.is_open:
             if not self._syncer.is_recounted:
-                await self._syncer.recount(lambda: True)
-            self._door.open()
+                await self._syncer.recount(lambda: True, anew=True)
+            self._advance.open()
 
     async def _fail(self, failure: SyncError) -> None:
         """A version of a run that was reached before the failure is served; what may pass by itself is retried."""
         self._note(failure)
-        served = self.status.served
-        settled = self._syncer.held is not None and not self._syncer.is_paused
-        if settled and served is not None and served.run and not isinstance(failure, BucketError | EngineError):
+        if self._advance.may_open() and not isinstance(failure, BucketError | EngineError):
             try:
                 await self._open()
             except SyncError as error:
@@ -129,7 +135,7 @@ class Reconciler:
 
     def _note(self, failure: SyncError) -> None:
         self._source.forget()
-        self._next_recount = time.monotonic()  # what did not fit may be what is live
+        self._next_recount, self._is_suspect = time.monotonic(), True  # what did not fit may be what is live
         self.status.last_error = str(failure)
         counters = self.status.counters
         counters.failed += 1
@@ -148,13 +154,14 @@ class Reconciler:
                 await self._recount()
 
     async def _recount(self) -> None:
+        anew, self._is_suspect = self._is_suspect, False
         try:
-            if await self._syncer.recount(lambda: not self._wake.is_set()):
+            if await self._syncer.recount(lambda: not self._wake.is_set(), anew):
                 self.status.counters.recounts += 1
                 self._next_recount = time.monotonic() + self._recount_s
         except SyncError as error:
             self._note(error)
-            self._next_recount = time.monotonic() + self._recount_s
+            self._next_recount = time.monotonic() + self._deadlines.retry
             self._settle_state()
 
     def _settle_state(self) -> None:
@@ -165,17 +172,16 @@ class Reconciler:
 
     async def _targets(self, requests: list[Request]) -> list[Target]:
         """What the bucket says of the requests, the newest first; the others have their errors."""
-        targets: dict[tuple[str, int], Target] = {}
+        alike: dict[tuple[str, int, str], list[Request]] = {}
         for request in requests:
+            alike.setdefault((request.run_id, request.version, request.path), []).append(request)
+        targets = []
+        for same in alike.values():
             try:
-                run, manifest = await self._find(request)
+                targets.append(Target(*await self._find(same[0]), tuple(same)))
             except SyncError as error:
-                self._refuse([request], error)
-                continue
-            key = (run.run_id, manifest.version)
-            others = targets[key].requests if key in targets else ()
-            targets[key] = Target(run, manifest, (*others, request))
-        return sorted(targets.values(), key=lambda target: target.age, reverse=True)
+                self._refuse(same, error)
+        return sorted(targets, key=lambda target: target.age, reverse=True)
 
     async def _find(self, request: Request) -> tuple[Run, Manifest]:
         run = await self._source.run(request.run_id)

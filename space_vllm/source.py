@@ -4,6 +4,7 @@ Every call has a deadline. Knows nothing of engines; what may be applied to what
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import TypeVar
 
 from shared.bucket import Bucket
 from shared.chain import Held, find_paths
-from shared.errors import BucketError, ChainError
-from shared.reader import RunReader, newest_run
+from shared.errors import BucketError, ChainError, IntegrityError
+from shared.reader import RunReader, list_runs
 from shared.types import Manifest, Run
 
 T = TypeVar("T")
@@ -32,13 +33,26 @@ class Source:
         """What was read may be what was wrong."""
         self._reader = None
 
-    async def newest(self) -> tuple[Run, Manifest] | None:
-        """None while there is nothing to follow: no run, or no version in it."""
+    async def newest(self, followed: Run | None) -> tuple[Run, Manifest] | None:
+        """The newest version of the newest run that has one; None while there is nothing to follow.
+
+        Runs older than `followed` are no matter, and neither is a run that cannot be read when one is followed.
+        """
         try:
-            reader = await self._call(self._reader_of, self._run_id)
-            return await self._call(reader.run), await self._call(reader.newest)
-        except ChainError:
-            return None
+            runs = await self._call(self._runs)
+        except IntegrityError:
+            if followed is None:
+                raise
+            runs = [followed]
+        for run in reversed(runs):
+            if followed is not None and run.age < followed.age:
+                break
+            try:
+                reader = await self._call(self._reader_of, run.run_id)
+                return run, await self._call(reader.newest)
+            except ChainError:
+                continue  # it has no version yet
+        return None
 
     async def run(self, run_id: str) -> Run:
         """Raises ChainError when there is none."""
@@ -71,10 +85,18 @@ class Source:
         finally:
             ahead.close()
 
-    def _reader_of(self, run_id: str | None) -> RunReader:
-        if self._reader is None or run_id not in (None, self._reader.run_id):
-            bucket = self._open_bucket()
-            self._reader = RunReader(bucket, run_id or newest_run(bucket).run_id)
+    def _runs(self) -> list[Run]:
+        """Those that may be followed, the newest at the end."""
+        bucket = self._open_bucket()
+        if self._run_id is None:
+            return list_runs(bucket)
+        with contextlib.suppress(ChainError):  # it may be created later
+            return [RunReader(bucket, self._run_id).run()]
+        return []
+
+    def _reader_of(self, run_id: str) -> RunReader:
+        if self._reader is None or run_id != self._reader.run_id:
+            self._reader = RunReader(self._open_bucket(), run_id)
         return self._reader
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:

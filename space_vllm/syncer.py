@@ -54,17 +54,19 @@ class Syncer:
         staged = await self._engine.stage(manifest, files)
         return await self._replace(Held(manifest.version, manifest.fingerprint), staged, ms_since(started), begin)
 
-    async def rebuild_base(self) -> Held:
-        """Make the base model live again, from its own files."""
+    async def rebuild_base(self, begin: Callable[[], None] = lambda: None) -> Timing:
+        """Make the base model live again, from its own files, as version 0."""
         await self._forget_lost()
+        started = time.perf_counter()
         staged = await self._engine.stage_base()
-        held = Held(0, staged.fingerprint)
-        await self._replace(held, staged, 0.0, lambda: None)
-        return held
+        return await self._replace(Held(0, staged.fingerprint), staged, ms_since(started), begin)
 
-    async def recount(self, go_on: Callable[[], bool]) -> bool:
-        """Whether the recount of the live weights came to its end before `go_on` said no. Raises LostError."""
-        wrong = await self._engine.recount(go_on)
+    async def recount(self, go_on: Callable[[], bool], anew: bool) -> bool:
+        """Whether the recount of the live weights came to its end before `go_on` said no. Raises LostError.
+
+        `anew` counts all of them after now; else what was counted before counts, with the syncs since.
+        """
+        wrong = await self._engine.recount(go_on, anew)
         if wrong:
             await self._lose(
                 f"a recount found {len(wrong)} live tensors, such as {wrong[0]!r}, that are not those of the version "
@@ -128,7 +130,7 @@ class Syncer:
     async def _undo(self, old: Held, reason: str) -> None:
         undone = await self._engine.undo()
         verified = await self._engine.verify()
-        if verified.fingerprint != old.fingerprint:
+        if undone.error or verified.fingerprint != old.fingerprint:
             why = undone.error or verified.error or f"the live weights have fingerprint {verified.fingerprint}"
             lost = f"{reason}; version {old.version} could not be put back: {why}"
             self._door.shut(lost)

@@ -5,9 +5,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from shared.errors import BucketError, SyncError
+from shared.errors import SyncError
 from shared.types import LARGEST_VERSION, RUN_ID
-from space_vllm.engine import EngineError
+from space_vllm.advance import FATAL
 from space_vllm.reconciler import Reconciler
 from space_vllm.requests import OlderRunError, Request
 from space_vllm.settings import Settings
@@ -76,7 +76,7 @@ class Updates:
     def _failed(self, error: SyncError) -> JSONResponse:
         if isinstance(error, OlderRunError):
             return self._refuse(403, str(error))
-        if isinstance(error, BucketError | EngineError) or not self._door.is_open:
+        if isinstance(error, FATAL):
             return self._refuse(503, str(error))
         return JSONResponse({"error": str(error), **self._served(), "need": "anchor"}, 409)
 

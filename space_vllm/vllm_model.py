@@ -156,6 +156,7 @@ class VllmPlaces:
         self._reloaded = kept
         self._kept: Weights = {}
         self._digests: dict[str, int] = {}
+        self._before: dict[str, int] = {}
 
     def adopt(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._kept = {name: tensors[name].clone() for name in self._reloaded}
@@ -176,6 +177,7 @@ class VllmPlaces:
         self.adopt(tensors)
 
     def write(self, changes: Sequence[Change]) -> None:
+        self._before = self._digests
         through_loader = []
         for change in changes:
             traced = self._traced.get(change.spec.name)
@@ -185,6 +187,15 @@ class VllmPlaces:
                 through_loader.append(change)
         if through_loader:
             self._write_through_loader(through_loader)
+
+    def undo(self, changes: Sequence[Change]) -> None:
+        wanted = self._before
+        self.write([Change(c.spec, c.indices, old=c.new, new=c.old) for c in changes])
+        self._digests = wanted  # what vLLM makes of the old weights has to be what it was
+
+    def admit(self, spec: TensorSpec, patterns: torch.Tensor) -> None:
+        if (traced := self._traced.get(spec.name)) is not None:
+            traced.admit(patterns)
 
     def read(self, spec: TensorSpec, indices: torch.Tensor) -> torch.Tensor:
         traced = self._traced.get(spec.name)

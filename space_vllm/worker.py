@@ -56,8 +56,8 @@ class WorkerExtension:
     def delta_discard(self) -> None:
         self._delta().discard()
 
-    def delta_recount(self) -> dict[str, Any]:
-        return self._delta().audit().to_wire()
+    def delta_recount(self, anew: bool) -> dict[str, Any]:
+        return self._delta().audit(anew).to_wire()
 
     def _delta(self) -> Receiver:
         if self._delta_receiver is None:

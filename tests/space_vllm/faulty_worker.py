@@ -102,10 +102,10 @@ class FaultyExtension(WorkerExtension):
                 stack.enter_context(_replaced(VllmModel, "restore", _restore_nothing))
             return super().delta_undo()
 
-    def delta_recount(self) -> dict[str, Any]:
+    def delta_recount(self, anew: bool) -> dict[str, Any]:
         plan = faults.from_environment()
         if plan.take("flip"):
             bits(self.model_runner.get_model().get_parameter("model.norm.weight").detach())[7] ^= 1 << 20
         if plan.take("trust"):
             vars(self._delta())["_model"].is_trusted = True
-        return super().delta_recount()
+        return super().delta_recount(anew)
