@@ -5,16 +5,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shared import layout
+from shared.bucket import Bucket
 from shared.container import content_hash
 from shared.files import Label, write_anchor
 from shared.types import DataFile, Manifest
-from tests.shared.fake_bucket import MemoryBucket
 from tests.shared.weights import Weights
 
 
-def add_anchor(bucket: MemoryBucket, version: int, weights: Weights, shards: int = 1) -> Manifest:
+def add_anchor(bucket: Bucket, version: int, weights: Weights, shards: int = 1) -> Manifest:
     """To run "r", with its tensors dealt out to so many files."""
-    published = Manifest.from_json(bucket.stored[layout.manifest("r", version)], "")
+    published = Manifest.from_json(bucket.read(layout.manifest("r", version)), "")
     anchor = replace(published, kind="anchor", files=(), base_version=None, base_fingerprint=None)
     whole, files = layout.anchor("r", version), []
     names = [whole] if shards == 1 else [whole.replace(".", f"-{n + 1:05d}-of-{shards:05d}.") for n in range(shards)]

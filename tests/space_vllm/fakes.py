@@ -156,6 +156,8 @@ class FakeClient:
 
     async def resume_generation(self) -> None:
         self._record("resume")
+        if "resume" in self.held:
+            await self.held["resume"].wait()
         self.paused = False
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
@@ -174,6 +176,7 @@ class FakeClient:
         self.weight_version = new_version
 
     async def compute_weight_checksums(self) -> list[dict[str, str]]:
+        self._record("checksums")
         return [{name: f"sum of {name}" for name in self.model.live}]
 
     def get_num_unfinished_requests(self) -> int:
