@@ -275,3 +275,24 @@ def test_a_flipped_bit_in_what_vllm_reloads_is_found_and_rebuilt(conv: Rig, tmp_
     bits(conv.loaded.model.get_parameter("model.layers.0.short_conv.in_proj.weight").data)[77] ^= 1
     assert audited(conv.receiver) == Audited("done", (IN,))
     assert comes_back(conv, tmp_path / "fresh")
+
+
+def test_an_undo_that_vllm_reloads_into_something_else_is_seen(
+    conv: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage(conv)
+    with monkeypatch.context() as patch:
+        faulty_loader(conv, patch, breaking(1))
+        assert conv.receiver.apply().error
+    reload = conv.model.load
+
+    def spoiling(tensors: Weights, reloaded: dict[str, set[str]]) -> dict[str, int]:
+        copied = reload(tensors, reloaded)
+        bits(conv.loaded.model.get_parameter(min(set().union(*reloaded.values()))).detach())[0] ^= 1
+        return copied
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conv.model, "load", spoiling)
+        _, found = undone(conv.receiver)
+    assert "are not what vLLM made of" in found.error
+    assert comes_back(conv, tmp_path / "fresh")
