@@ -120,9 +120,12 @@ class Advance:
             raise
         except SyncError as error:
             _LOG.warning("version %s (%s) cannot be used: %s", step.version, step.kind, error)
-            self._failed[_key(step)] = error
-            if isinstance(error, LostError):
-                raise
+            if not isinstance(error, LostError):
+                self._failed[_key(step)] = error
+                return
+            if step.kind == "anchor":  # which may be what cannot be placed: the next attempt tries another way
+                self._failed[_key(step)] = error
+            raise
 
     def _is_past(self, target: Target) -> bool:
         served = self._status.served

@@ -76,8 +76,7 @@ class Reconciler:
             failure = error
         except Exception as error:  # this task outlives whatever vLLM raises
             _LOG.exception("a sync failed unexpectedly")
-            known = "" if self._syncer.held is not None else ", and nobody knows which weights are live"
-            failure = EngineError(f"the sync failed unexpectedly{known}: {error!r}")
+            failure = EngineError(f"the sync failed unexpectedly: {error!r}")
         if failure is not None:
             await self._fail(failure)
         for request in requests:

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.chain import Held
 from shared.errors import SyncError
 from shared.types import Manifest
-from space_vllm.engine import Engine
+from space_vllm.engine import Engine, EngineError
 from space_vllm.outcomes import Progress
 from space_vllm.space import Door, Timing
 
@@ -112,6 +112,14 @@ class Syncer:
     async def _apply(self, new: Held) -> float:
         """Milliseconds of the worker. What is held is unknown until something is verified."""
         old, self.held = self.held, None
+        try:
+            return await self._place(new, old)
+        except EngineError as error:
+            lost = f"nobody knows which weights are live: version {new.version} was being placed when {error}"
+            self._door.shut(lost)
+            raise LostError(lost) from error
+
+    async def _place(self, new: Held, old: Held | None) -> float:
         placed = await self._engine.apply()
         reason = placed.error
         if not reason:

@@ -76,6 +76,11 @@ def _replaced(owner: type, name: str, faulty: Callable[..., Any]) -> Iterator[No
 class FaultyExtension(WorkerExtension):
     """`flip` changes a bit behind everybody's back; `trust` is no fault: it has weights written in place again."""
 
+    def delta_stage(self, manifest: str, files: list[str]) -> None:
+        if faults.from_environment().take("trust"):
+            vars(self._delta())["_model"].is_trusted = True
+        super().delta_stage(manifest, files)
+
     def delta_apply(self) -> dict[str, Any]:
         plan = faults.from_environment()
         with ExitStack() as stack:
@@ -106,6 +111,4 @@ class FaultyExtension(WorkerExtension):
         plan = faults.from_environment()
         if plan.take("flip"):
             bits(self.model_runner.get_model().get_parameter("model.norm.weight").detach())[7] ^= 1 << 20
-        if plan.take("trust"):
-            vars(self._delta())["_model"].is_trusted = True
         return super().delta_recount(anew)
