@@ -23,6 +23,10 @@ class Change:
     def count(self) -> int:
         return self.indices.numel()
 
+    def reversed(self) -> "Change":
+        """What takes this change back."""
+        return Change(self.spec, self.indices, old=self.new, new=self.old)
+
 
 @dataclass(frozen=True)
 class Patch:

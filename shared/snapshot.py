@@ -70,7 +70,7 @@ class Snapshot:
 
     def undo(self, version: int | None, changes: Iterable[Change]) -> None:
         """Take committed changes back."""
-        self.commit(version, [Change(c.spec, c.indices, old=c.new, new=c.old) for c in changes])
+        self.commit(version, [change.reversed() for change in changes])
 
     def _check_base(self, manifest: Manifest) -> None:
         held = fingerprint.to_text(self.fingerprint)

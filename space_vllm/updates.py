@@ -84,8 +84,7 @@ class Updates:
         return JSONResponse({"error": sentence, **self._served()}, status)
 
     def _served(self) -> dict[str, Any]:
-        served = self._reconciler.status.served
-        return {"served_version": served.version if served else None}
+        return {"served_version": self._reconciler.status.version}
 
 
 def _explain(error: ValidationError) -> str:

@@ -190,7 +190,7 @@ class VllmPlaces:
 
     def undo(self, changes: Sequence[Change]) -> None:
         wanted = self._before
-        self.write([Change(c.spec, c.indices, old=c.new, new=c.old) for c in changes])
+        self.write([change.reversed() for change in changes])
         self._digests = wanted  # what vLLM makes of the old weights has to be what it was
 
     def admit(self, spec: TensorSpec, patterns: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -276,6 +276,19 @@ async def running(
             await found.healthy()
         yield found
     task.cancel()
+
+
+Scenario = Callable[[Running], Awaitable[None]]
+
+
+def play(folder: Path, scenario: Scenario, **options: Any) -> None:
+    """Act out `scenario` on a Space of its own, with `running`'s options."""
+
+    async def whole() -> None:
+        async with running(folder, **options) as space:
+            await scenario(space)
+
+    asyncio.run(whole())
 
 
 def publisher(folder: Path, run_id: str) -> Publisher:

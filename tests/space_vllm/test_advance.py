@@ -1,9 +1,7 @@
 """Ways to a version over a fake engine: cheapest first, from the base model for nothing, and never back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -14,18 +12,9 @@ from shared.types import Base, Manifest, Pointer, Run, now
 from tests.shared.extra_anchor import add_anchor
 from tests.shared.weights import model as large_model
 from tests.shared.weights import nudge, same
-from tests.space_vllm.fakes import FakeClient, Running, equal, make_weights, publisher, running
+from tests.space_vllm.fakes import FakeClient, Running, equal, make_weights, play, publisher
 
-Scenario = Callable[[Running], Awaitable[None]]
 OLD, NEW = make_weights(1), make_weights(1, step=1)
-
-
-def play(folder: Path, scenario: Scenario, **options: Any) -> None:
-    async def whole() -> None:
-        async with running(folder, **options) as space:
-            await scenario(space)
-
-    asyncio.run(whole())
 
 
 async def serve_new(space: Running, folder: Path) -> Manifest:

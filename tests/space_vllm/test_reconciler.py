@@ -1,26 +1,14 @@
 """Syncs from a real bucket folder into a fake engine, asked for over HTTP as a trainer does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shared import fingerprint, layout
 from shared.types import Manifest
-from tests.space_vllm.fakes import Running, equal, make_weights, publisher, running
-
-Scenario = Callable[[Running], Awaitable[None]]
-
-
-def play(folder: Path, scenario: Scenario, **options: Any) -> None:
-    async def whole() -> None:
-        async with running(folder, **options) as space:
-            await scenario(space)
-
-    asyncio.run(whole())
+from tests.space_vllm.fakes import Running, equal, make_weights, play, publisher
 
 
 def damage(folder: Path, manifest: Manifest) -> None:

@@ -1,7 +1,6 @@
 """Placed wrongly, lost, changed behind everybody's back: a fake engine goes wrong, and the Space ends verified."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,9 @@ import torch
 from shared.bits import bits
 from shared.types import Manifest
 from space_vllm.outcomes import Answer, Verified
-from tests.space_vllm.fakes import FakeClient, Running, equal, make_weights, publisher, running
+from tests.space_vllm.fakes import FakeClient, Running, equal, make_weights, play, publisher
 
-Scenario = Callable[[Running], Awaitable[None]]
 OLD, NEW = make_weights(1), make_weights(1, step=1)
-
-
-def play(folder: Path, scenario: Scenario, **options: Any) -> None:
-    async def whole() -> None:
-        async with running(folder, **options) as space:
-            await scenario(space)
-
-    asyncio.run(whole())
 
 
 async def anchor_and_delta(space: Running, folder: Path) -> Manifest:

@@ -1,25 +1,14 @@
 """Calls of vLLM that fail at any moment: the task goes on, nothing stays paused, nobody is let in too early."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shared.bits import bits
-from tests.space_vllm.fakes import Running, equal, make_weights, publisher, running
+from tests.space_vllm.fakes import Running, equal, make_weights, play, publisher
 
-Scenario = Callable[[Running], Awaitable[None]]
 OLD, NEW = make_weights(1), make_weights(1, step=1)
-
-
-def play(folder: Path, scenario: Scenario, **options: Any) -> None:
-    async def whole() -> None:
-        async with running(folder, **options) as space:
-            await scenario(space)
-
-    asyncio.run(whole())
 
 
 def test_a_recount_that_vllm_fails_is_told_and_the_next_one_goes_on(tmp_path: Path) -> None:
