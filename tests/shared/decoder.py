@@ -1,5 +1,6 @@
 """Rebuilds a version of the weights in a bucket, as FORMAT.md describes it. No checksum or fingerprint is verified."""
 
+import hashlib
 import json
 import struct
 from pathlib import Path
@@ -10,20 +11,7 @@ import zstandard
 
 Patterns = np.ndarray[Any, np.dtype[Any]]
 
-SIZES = {
-    "BF16": 2,
-    "F16": 2,
-    "F32": 4,
-    "F64": 8,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "I8": 1,
-    "U8": 1,
-    "BOOL": 1,
-    "I16": 2,
-    "I32": 4,
-    "I64": 8,
-}
+SIZES = dict(BF16=2, F16=2, F32=4, F64=8, F8_E4M3=1, F8_E5M2=1, I8=1, U8=1, BOOL=1, I16=2, I32=4, I64=8)
 
 
 def read_file(path: Path) -> tuple[dict[str, str], dict[str, Patterns]]:
@@ -75,3 +63,8 @@ def rebuild(bucket: Path, run: str, version: int) -> dict[str, Patterns]:
     for delta in reversed(chain):
         apply_delta(weights, bucket / delta["path"])
     return weights
+
+
+def digests(tensors: dict[str, Patterns]) -> dict[str, str]:
+    """The sha256 of each tensor's bytes."""
+    return {name: hashlib.sha256(patterns.tobytes()).hexdigest() for name, patterns in tensors.items()}

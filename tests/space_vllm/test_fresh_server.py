@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from shared.types import Manifest
+from tests.shared.decoder import digests, read_file, rebuild
 from tests.space_vllm.fakes import publisher
 from tests.space_vllm.live_server import Server, both_dtypes, serving
 from tests.space_vllm.tiny import (
@@ -52,6 +54,7 @@ class Story:
     """
 
     weights: Weights
+    checkpoint: Path
     manifests: list[Manifest] = field(default_factory=list)
     answers: list[tuple[int, Any]] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -64,7 +67,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    found = Story(random_weights(100, server.tied))
+    found = Story(random_weights(100, server.tied), tmp_path_factory.mktemp("checkpoint"))
     with publisher(server.bucket, f"twenty-{server.dtype}") as out:
         assert server.update(out.publish(found.weights.items()))[0] == 200
         found.before = server.status()
@@ -77,9 +80,8 @@ def story(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Story:
     found.live = Observed.of(server)
     before = found.before["counters"]["recounts"]
     found.after = server.wait_until(lambda now: now["counters"]["recounts"] > before, "one more recount")
-    checkpoint = tmp_path_factory.mktemp("checkpoint")
-    save(with_weights(found.weights), checkpoint)
-    with serving(tmp_path_factory.mktemp("fresh"), checkpoint, server.dtype, server.tied) as fresh:
+    save(with_weights(found.weights), found.checkpoint)
+    with serving(tmp_path_factory.mktemp("fresh"), found.checkpoint, server.dtype, server.tied) as fresh:
         found.fresh = Observed.of(fresh)
     return found
 
@@ -118,6 +120,12 @@ def test_the_checksums_are_those_of_the_fresh_server(server: Server, story: Stor
     assert story.live is not None and story.fresh is not None
     assert story.live.checksums == story.fresh.checksums
     assert story.fresh.checksums == live_checksums(story.weights, server.dtype)
+
+
+def test_the_bucket_alone_leads_to_the_checkpoint_of_the_trainer(server: Server, story: Story) -> None:
+    """By a decoder that knows nothing but FORMAT.md."""
+    rebuilt = digests(rebuild(server.bucket, story.manifests[-1].run_id, LAST))
+    assert rebuilt == digests(read_file(story.checkpoint / "model.safetensors")[1])
 
 
 def test_each_announced_version_was_live_when_its_update_was_answered(story: Story) -> None:
