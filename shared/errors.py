@@ -17,5 +17,9 @@ class BucketError(SyncError):
     """The bucket cannot be reached, refused a write, or is being written by somebody else."""
 
 
+class FencedError(BucketError):
+    """Another publisher writes the run; this one may not any more."""
+
+
 class MissingFileError(BucketError):
     """The bucket answered: there is no such file."""

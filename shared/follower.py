@@ -3,6 +3,7 @@
 import torch
 
 from shared import fingerprint
+from shared.base_model import load_base
 from shared.bits import spec_of
 from shared.bucket import Bucket
 from shared.chain import Held, find_paths
@@ -39,7 +40,7 @@ class Follower:
         if held is not None and held.version > target.version:
             return reader.manifest(held.version)  # never back within a run, even when the pointer is behind
         snapshot.version = held.version if held is not None else None
-        _follow_first(find_paths(target, held, reader), reader, snapshot)
+        _follow_first(_paths(target, held, reader), reader, snapshot)
         return target
 
     def _current_reader(self) -> RunReader:
@@ -72,6 +73,18 @@ def _identify(reader: RunReader, found: str, target: Manifest) -> Held | None:
     return None
 
 
+def _paths(target: Manifest, held: Held | None, reader: RunReader) -> list[list[Manifest]]:
+    """When nothing in the bucket leads to the target, from the run's base model, which may be at hand elsewhere."""
+    try:
+        return find_paths(target, held, reader)
+    except ChainError:
+        base = reader.manifest(reader.versions()[0])
+        if base.files or base.kind != "anchor":
+            raise
+        paths = find_paths(target, Held(base.version, base.fingerprint), reader)
+        return [[base, *path] for path in paths if not path or path[0].kind == "delta"]
+
+
 def _follow_first(paths: list[list[Manifest]], reader: RunReader, snapshot: Snapshot) -> None:
     """The first path that leads to its end; when none does, the first one's error."""
     errors: list[SyncError] = []
@@ -92,10 +105,23 @@ def _follow(path: list[Manifest], reader: RunReader, snapshot: Snapshot) -> None
 
 def _build(reader: RunReader, path: list[Manifest]) -> Weights:
     """New tensors: the anchor at the start of the path, and the deltas on it."""
-    with reader.fetched(path[0]) as files:
-        snapshot = Snapshot.from_anchor(path[0], files)
+    snapshot = _load(reader, path[0])
     _advance(reader, path[1:], snapshot)
     return snapshot.tensors
+
+
+def _load(reader: RunReader, anchor: Manifest) -> Snapshot:
+    if anchor.files:
+        with reader.fetched(anchor) as files:
+            return Snapshot.from_anchor(anchor, files)
+    base = reader.run().base
+    snapshot = Snapshot(load_base(base), anchor.version)
+    if (found := fingerprint.to_text(snapshot.fingerprint)) != anchor.fingerprint:
+        raise ChainError(
+            f"the base model of run {anchor.run_id!r}, {base.repo!r}, has fingerprint {found}, but version "
+            f"{anchor.version} has {anchor.fingerprint}; pass the weights that the run started from"
+        )
+    return snapshot
 
 
 def _advance(reader: RunReader, path: list[Manifest], snapshot: Snapshot) -> None:

@@ -14,8 +14,10 @@ def pointer(run_id: str) -> str:
     return f"{run_id}/latest.json"
 
 
-def anchor(run_id: str, version: int) -> str:
-    return f"{anchors(run_id)}/step_{version:06d}.safetensors"
+def anchor(run_id: str, version: int, number: int = 1, count: int = 1) -> str:
+    """One of the `count` files of an anchor, the first of which has number 1."""
+    shard = f"-{number:05d}-of-{count:05d}" if count > 1 else ""
+    return f"{anchors(run_id)}/step_{version:06d}{shard}.safetensors"
 
 
 def delta(run_id: str, version: int) -> str:

@@ -21,6 +21,8 @@ LARGEST_VERSION = 10**9 - 1
 Kind = Literal["anchor", "delta"]
 Json = dict[str, Any]
 
+FLOATS = ("", "BF16", "F16", "F32", "F64")  # what a base model may be cast to
+
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 CONTENT_HASH = re.compile(r"[0-9a-f]{32}")
@@ -64,11 +66,16 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Base:
-    """Where version 0 comes from, when it can be had elsewhere than in the bucket."""
+    """Where version 0 comes from, when it can be had elsewhere than in the bucket.
+
+    `repo` is a folder's absolute path or a repository on the Hub. Its float tensors, cast to `dtype` (safetensors' name;
+    empty: as they are), have `fingerprint`.
+    """
 
     repo: str = ""
     commit: str = ""
     fingerprint: str = ""
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,12 +183,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The newest whole version of a run. `manifest_xxh3` is xxh3_128 over the manifest's bytes."""
+    """The newest whole version of a run. `manifest_xxh3` is xxh3_128 over the manifest's bytes.
+
+    `writer_epoch` is that of the publisher which may write the run, at least that of the manifest; 0 when not stated.
+    """
 
     run_id: str
     version: int
     manifest: str
     manifest_xxh3: str
+    writer_epoch: int = 0
 
     def to_json(self) -> bytes:
         return _dump(asdict(self))
@@ -194,6 +205,7 @@ class Pointer:
             version=doc.version("version"),
             manifest=doc.text("manifest"),
             manifest_xxh3=doc.text("manifest_xxh3", CONTENT_HASH),
+            writer_epoch=doc.count("writer_epoch", absent=0),
         )
 
 
@@ -217,7 +229,12 @@ def _finite(value: Any) -> Any:
 
 def _base(doc: "_Document") -> Base:
     fingerprint = doc.text("fingerprint", FINGERPRINT) if doc.text("fingerprint") else ""
-    return Base(repo=doc.text("repo"), commit=doc.text("commit"), fingerprint=fingerprint)
+    return Base(
+        repo=doc.text("repo"),
+        commit=doc.text("commit"),
+        fingerprint=fingerprint,
+        dtype=doc.one_of("dtype", FLOATS, absent=""),
+    )
 
 
 def _data_file(doc: "_Document") -> DataFile:
@@ -253,7 +270,9 @@ class _Document:
             raise IntegrityError(f"{self._source}: field {key!r} is malformed: {value!r}")
         return value
 
-    def count(self, key: str) -> int:
+    def count(self, key: str, absent: int | None = None) -> int:
+        if absent is not None and key not in self._fields:
+            return absent
         value: int = self._get(key, int, "a whole number")
         if value < 0:
             raise IntegrityError(f"{self._source}: field {key!r} is negative: {value}")
@@ -265,7 +284,9 @@ class _Document:
             raise IntegrityError(f"{self._source}: field {key!r} is {value}, the largest version is {LARGEST_VERSION}")
         return value
 
-    def one_of(self, key: str, choices: tuple[str, ...]) -> str:
+    def one_of(self, key: str, choices: tuple[str, ...], absent: str | None = None) -> str:
+        if absent is not None and key not in self._fields:
+            return absent
         value = self.text(key)
         if value not in choices:
             raise IntegrityError(f"{self._source}: field {key!r} is {value!r}, expected one of {', '.join(choices)}")

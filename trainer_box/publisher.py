@@ -1,43 +1,46 @@
-"""Publishes the versions of one run: data, read back, then the manifest, then the pointer.
+"""Publishes the versions of one run: what changed since the newest whole version, or all of it.
 
-Knows bits, files and the order of writes; nothing of training or of who follows. `diff` is what a training step has to
-wait for, `commit` may run elsewhere; `publish` is both.
+Knows bits and files; nothing of training or of who follows. `diff` is what a training step has to wait for, `commit`
+may run elsewhere; `publish` is both. What is held always is the newest version that is whole in the bucket: when the
+outcome of a commit is unknown, it is read back before anything else is decided.
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
 import torch
-import xxhash
 
-from shared import fingerprint, layout
-from shared.bits import itemsize
+from shared import fingerprint
+from shared.bits import spec_of
 from shared.bucket import Bucket
 from shared.changes import Change
-from shared.container import content_hash
-from shared.errors import BucketError, ChainError, IntegrityError, SyncError
-from shared.files import Encoding, Label, write_anchor, write_delta
-from shared.reader import RunReader
+from shared.errors import FencedError, IntegrityError, SyncError
+from shared.files import Encoding, Label
 from shared.snapshot import Snapshot
-from shared.types import LARGEST_VERSION, Base, DataFile, Kind, Manifest, Pointer, Run, checked_run_id, now
+from shared.types import LARGEST_VERSION, Base, Kind, Manifest, checked_run_id, now
+from trainer_box.anchors import Housekeeping, Work
 from trainer_box.detect import NamedTensors, copy_all, find_changes
+from trainer_box.encode import Files, encode_anchor, encode_delta, label_of
+from trainer_box.writer import Writer
+
+SHARD_BYTES = 5_000_000_000
 
 
 @dataclass(frozen=True)
 class Diff:
-    """A version to be: `changes` on the tensors that the publisher keeps, or `weights` when it keeps none yet.
+    """A version to be: `changes` since `held`, or all `weights` where no whole version is held.
 
-    `base` is the newest whole version; None when there is none, or it is in doubt: then the version becomes an anchor.
     `number_before` is what the publisher's next number was.
     """
 
     version: int
-    base: Label | None
+    held: Label | None
     changes: list[Change]
     weights: dict[str, torch.Tensor]
     seconds: float
@@ -48,7 +51,9 @@ class Publisher:
     """The writer of one run. A run that exists already is continued with a new anchor; numbers are never reused.
 
     `serving_dtype` is what float tensors are cast to; None sends them as they come. `base` says where version 0 comes
-    from, for the record in `run.json`. Numbers up to `after` are spent, as a checkpoint may know and the bucket not.
+    from; with its fingerprint, a version 0 that is just that has no files. Numbers up to `after` are spent, as a
+    checkpoint may know and the bucket not. An anchor has at most `shard_bytes` bytes of elements per file. Raises
+    BucketError when somebody else on this host writes the run.
     """
 
     def __init__(
@@ -61,17 +66,20 @@ class Publisher:
         serving_dtype: torch.dtype | None = None,
         encoding: Encoding = "packed",
         after: int = -1,
+        shard_bytes: int = SHARD_BYTES,
     ) -> None:
         self.run_id = checked_run_id(run_id)
-        self._bucket = bucket
-        self._reader = RunReader(bucket, run_id)
+        self._writer = Writer(bucket, run_id, model, _served_base(base or Base(), serving_dtype))
+        self._housekeeping = Housekeeping(bucket, self._writer, shard_bytes)
         self._dtype = serving_dtype
         self._encoding: Encoding = encoding
+        self._shard_bytes = shard_bytes
         self._held: Snapshot | None = None
-        self._whole = False  # whether what is held is the newest version in the bucket
+        self._newest: Manifest | None = None  # whose weights are held
+        self._unknown: tuple[Manifest, Diff] | None = None
         self._closed = False
-        first, self._epoch = self._claim(model, base or Base())
-        self._next_version = max(first, after + 1)
+        self._wants_anchor = False
+        self._next_version = max(self._writer.spent, after) + 1
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +89,15 @@ class Publisher:
     ) -> None:
         self.close()
 
+    @property
+    def next_version(self) -> int:
+        return self._next_version
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the outcome of the last commit is known."""
+        return self._unknown is None
+
     def publish(
         self, named_tensors: NamedTensors, trainer: Mapping[str, Any] | None = None, *, version: int | None = None
     ) -> Manifest:
@@ -89,68 +106,112 @@ class Publisher:
         `version` is the number of the sync point, by default one more than the last. Raises SyncError when the tensors
         do not fit the run, BucketError when the bucket fails; the next publish then covers what this one did not.
         """
-        return self.commit(self.diff(named_tensors, version=version), trainer)
+        manifest = self.commit(self.diff(named_tensors, version=version), trainer)
+        if work := self.housekeeping():
+            work()
+        return manifest
 
     def diff(self, named_tensors: NamedTensors, *, version: int | None = None) -> Diff:
         """What the next version changes; the tensors may be changed again once this returns."""
-        started = time.perf_counter()
         number = self._number(version)
+        self.settle()
+        started = time.perf_counter()
+        changes, weights, held = list[Change](), dict[str, torch.Tensor](), None
         if self._held is None:
             weights = copy_all(named_tensors, self._dtype)
-            return Diff(number, None, [], weights, time.perf_counter() - started, self._next_version)
-        changes = find_changes(named_tensors, self._held.tensors, self._dtype)
-        base = Label(self.run_id, self._held.version or 0, fingerprint.to_text(self._held.fingerprint))
-        seconds = time.perf_counter() - started
-        return Diff(number, base if self._whole else None, changes, {}, seconds, self._next_version)
+        else:
+            changes = find_changes(named_tensors, self._held.tensors, self._dtype)
+            held = label_of(self.run_id, self._held)
+        return Diff(number, held, changes, weights, time.perf_counter() - started, self._next_version)
 
     def commit(self, diff: Diff, trainer: Mapping[str, Any] | None = None) -> Manifest:
         """Write a diff as the newest version. Raises SyncError when another was written since the diff was taken."""
         self._number(diff.version)
-        if diff.number_before != self._next_version:
+        if diff.number_before != self._next_version or not self.is_settled:
             raise SyncError(f"the diff of version {diff.version} is outdated by a later publish; take it again")
-        self._check_alone(diff.version)
-        self._next_version = diff.version + 1  # a number is spent even when what follows fails
-        if self._held is None or not self._whole:
-            self._held = Snapshot(diff.weights if self._held is None else self._held.tensors)
-        self._whole = False  # until the outcome is known, the bucket's newest version is not
-        self._held.commit(diff.version, diff.changes)
-        try:
-            with TemporaryDirectory(prefix="publish-") as folder:
-                manifest = self._write(diff, self._held, Path(folder), trainer or {})
-        except OSError as error:
-            raise SyncError(f"version {diff.version} cannot be prepared on this machine's disk: {error}") from error
-        self._whole = True
+        with self._fenced_for_good():
+            self._writer.check_alone(diff.version)
+            self._next_version = diff.version + 1  # a number is spent even when what follows fails
+            snapshot = self._applied(diff)
+            try:
+                manifest = self._write(diff, snapshot, trainer or {})
+            except BaseException as error:
+                if self.is_settled:
+                    self._take_back(diff)
+                if isinstance(error, OSError):
+                    raise SyncError(
+                        f"version {diff.version} cannot be prepared on this machine's disk: {error}"
+                    ) from error
+                raise
+        self._finish(manifest)
         return manifest
+
+    def settle(self) -> Manifest | None:
+        """Find out what became of the last commit: its version when that is whole after all.
+
+        Raises BucketError while it cannot be told, FencedError when somebody else writes the run.
+        """
+        if self._unknown is None:
+            return None
+        manifest, diff = self._unknown
+        with self._fenced_for_good():
+            is_whole = self._writer.is_whole(manifest)
+        self._unknown = None
+        if is_whole:
+            self._finish(manifest)
+            return manifest
+        self._take_back(diff)
+        return None
+
+    def housekeeping(self) -> Work | None:
+        """What is to be done beside the chain, on any thread: an extra anchor uploaded, old data deleted."""
+        if self._newest is None or self._held is None or not self.is_settled:
+            return None
+        return self._housekeeping.work(self._newest, self._held)
+
+    def adopt(self, named_tensors: NamedTensors) -> Manifest | None:
+        """Go on from the run's newest version when these are its weights, without writing; else None."""
+        self._number(None)
+        newest = self._writer.newest
+        if newest is None or self._held is not None:
+            return None
+        snapshot = Snapshot(copy_all(named_tensors, self._dtype), newest.version)
+        if fingerprint.to_text(snapshot.fingerprint) != newest.fingerprint:
+            return None
+        self._held = snapshot
+        return newest
+
+    def rebase(self) -> None:
+        """Make the next version an anchor."""
+        self._wants_anchor = True
+
+    def count(self, named_tensors: NamedTensors) -> str:
+        """The fingerprint that these tensors have once they are cast to the serving dtype."""
+        return fingerprint.to_text(fingerprint.fingerprint(copy_all(named_tensors, self._dtype)))
 
     def recount(self) -> str:
         """Count the fingerprint of the newest version anew. Raises IntegrityError when memory no longer holds it."""
-        if self._held is None or not self._whole:
+        if self._held is None or not self.is_settled:
             raise SyncError("no version is known to be whole in the bucket, so there is nothing to recount")
         return _recount(self._held)
 
     def close(self) -> None:
         """Give the run free, after a last recount."""
         closed, self._closed = self._closed, True
-        if self._whole and not closed:
-            self.recount()
-        self._held = None
+        try:
+            if self._held is not None and self.is_settled and not closed:
+                self.recount()
+        finally:
+            self._held = None
+            self._writer.close()
 
-    def _claim(self, model: str, base: Base) -> tuple[int, int]:
-        """Create the run, or find the next version and writer epoch of one that exists."""
+    @contextmanager
+    def _fenced_for_good(self) -> Iterator[None]:
         try:
-            self._reader.run()
-        except ChainError:
-            run = Run(self.run_id, now(), model, base)
-            self._bucket.write(layout.run_file(self.run_id), run.to_json())
-            return 0, 1
-        folders = (layout.manifests(self.run_id), layout.anchors(self.run_id), layout.deltas(self.run_id))
-        numbers = [layout.version_of(path) for folder in folders for path in self._bucket.files(folder)]
-        highest = max((number for number in numbers if number is not None), default=-1)
-        try:
-            epoch = self._reader.newest().writer_epoch
-        except ChainError:
-            epoch = 0
-        return highest + 1, epoch + 1
+            yield
+        except FencedError:
+            self._closed = True
+            raise
 
     def _number(self, version: int | None) -> int:
         if self._closed:
@@ -162,70 +223,71 @@ class Publisher:
             raise SyncError(f"version {number} of run {self.run_id!r} is beyond {LARGEST_VERSION}; start another run")
         return number
 
-    def _check_alone(self, version: int) -> None:
-        """Raises BucketError, and closes for good, when another publisher has written the run meanwhile."""
-        try:
-            newest = self._reader.newest()
-        except ChainError:
-            return
-        if newest.writer_epoch > self._epoch or newest.version >= version:
-            self._closed = True
-            raise BucketError(
-                f"run {self.run_id!r} is being written by another publisher: version {newest.version} is of writer "
-                f"epoch {newest.writer_epoch}, this one has {self._epoch}; stop one of the two"
-            )
+    # What is held
 
-    def _write(self, diff: Diff, snapshot: Snapshot, folder: Path, trainer: Mapping[str, Any]) -> Manifest:
+    def _applied(self, diff: Diff) -> Snapshot:
+        if self._held is None:
+            self._held = Snapshot(diff.weights, diff.version)
+        else:
+            self._held.commit(diff.version, diff.changes)
+        return self._held
+
+    def _take_back(self, diff: Diff) -> None:
+        if diff.held is None or self._held is None:
+            self._held = None
+        else:
+            self._held.undo(diff.held.version, diff.changes)
+
+    def _finish(self, manifest: Manifest) -> None:
+        """The version is whole."""
+        self._newest = manifest
+        self._wants_anchor = False
+        self._housekeeping.note(manifest)
+
+    # Writing
+
+    def _write(self, diff: Diff, snapshot: Snapshot, trainer: Mapping[str, Any]) -> Manifest:
         started = time.perf_counter()
-        local, kind = self._encode(diff, snapshot, folder / "data.safetensors")
-        encoded = time.perf_counter()
-        place = layout.anchor if kind == "anchor" else layout.delta
-        data = DataFile(place(self.run_id, diff.version), local.stat().st_size, content_hash(local))
-        self._bucket.write(data.path, local)
-        base = diff.base if kind == "delta" else None
-        total = sum(tensor.numel() for tensor in snapshot.tensors.values())
+        with TemporaryDirectory(prefix="publish-") as folder:
+            kind, files = self._encode(diff, snapshot, Path(folder))
+            encoded = time.perf_counter()
+            self._writer.upload(files)
+        base = diff.held if kind == "delta" else None
+        total = sum(spec.numel for spec in snapshot.specs.values())
         manifest = Manifest(
             run_id=self.run_id,
             version=diff.version,
             kind=kind,
-            files=(data,),
+            files=tuple(data for data, _ in files),
             fingerprint=fingerprint.to_text(snapshot.fingerprint),
-            changed=sum(change.count for change in diff.changes) if diff.base is not None else total,
+            changed=sum(change.count for change in diff.changes) if diff.held else total,
             total=total,
-            writer_epoch=self._epoch,
+            writer_epoch=self._writer.epoch,
             created_at=now(),
             base_version=base.version if base else None,
             base_fingerprint=base.fingerprint if base else None,
             seconds={"diff": diff.seconds, "encode": encoded - started, "upload": time.perf_counter() - encoded},
             trainer=dict(trainer),
         )
-        self._announce(manifest)
+        raw = self._writer.readable(manifest)
+        self._unknown = manifest, diff
+        self._writer.announce(manifest, raw)
+        self._unknown = None
         return manifest
 
-    def _encode(self, diff: Diff, snapshot: Snapshot, path: Path) -> tuple[Path, Kind]:
-        """A delta, unless there is nothing to base it on or an anchor is smaller."""
-        stated, delta = fingerprint.to_text(snapshot.fingerprint), path.with_name("delta.safetensors")
-        if diff.base is not None:
-            label = Label(self.run_id, diff.version, stated, diff.base.version, diff.base.fingerprint)
-            total = sum(tensor.numel() for tensor in snapshot.tensors.values())
-            write_delta(delta, label, diff.changes, total, self._encoding)
-            plain = sum(spec.numel * itemsize(spec.dtype) for spec in snapshot.specs.values())
-            if not diff.changes or delta.stat().st_size < plain:
-                return delta, "delta"
+    def _encode(self, diff: Diff, snapshot: Snapshot, folder: Path) -> tuple[Kind, Files]:
+        if diff.held is not None and not self._wants_anchor:
+            if files := encode_delta(diff.held, diff.changes, snapshot, self._encoding, folder):
+                return "delta", files
         if diff.changes:
             _recount(snapshot)
-        write_anchor(path, Label(self.run_id, diff.version, stated), snapshot.tensors)
-        if delta.exists() and delta.stat().st_size < path.stat().st_size:
-            return delta, "delta"
-        return path, "anchor"
+        if diff.version == 0 and fingerprint.to_text(snapshot.fingerprint) == self._writer.run.base.fingerprint:
+            return "anchor", []
+        return "anchor", encode_anchor(self.run_id, snapshot, self._shard_bytes, folder)
 
-    def _announce(self, manifest: Manifest) -> None:
-        raw = manifest.to_json()
-        path = layout.manifest(self.run_id, manifest.version)
-        Manifest.from_json(raw, path)  # what no reader would accept is not announced
-        self._bucket.write(path, raw)
-        pointer = Pointer(self.run_id, manifest.version, path, xxhash.xxh3_128_hexdigest(raw))
-        self._bucket.write(layout.pointer(self.run_id), pointer.to_json(), replace=True)
+
+def _served_base(base: Base, dtype: torch.dtype | None) -> Base:
+    return base if dtype is None else replace(base, dtype=spec_of("", torch.empty(0, dtype=dtype)).dtype)
 
 
 def _recount(snapshot: Snapshot) -> str:

@@ -53,7 +53,7 @@ def test_a_manifest_states_path_and_bytes() -> None:
     assert (fields_of(ANCHOR)["path"], fields_of(ANCHOR)["nbytes"]) == ("", 0)
 
 
-OPTIONAL = {("anchor", "base_version"), ("anchor", "base_fingerprint")}
+OPTIONAL = {("anchor", "base_version"), ("anchor", "base_fingerprint"), ("pointer", "writer_epoch")}
 FIELDS = [(name, key) for name, document in DOCUMENTS.items() for key in fields_of(document)]
 
 

@@ -8,16 +8,20 @@ import pytest
 import torch
 
 from shared import layout
+from shared.bucket import open_bucket
+from shared.types import Base
 from tests.space_vllm.fakes import publisher
 from tests.space_vllm.live_server import Server, both_dtypes, in_float32
 from tests.space_vllm.tiny import (
     VOCABULARY,
     Weights,
+    base_weights,
     live_checksums,
     log_probabilities,
     partly_changed,
     random_weights,
 )
+from trainer_box.publisher import Publisher
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +116,28 @@ def test_missed_versions_are_caught_up_in_the_order_of_their_bases(server: Serve
     after = server.status()["counters"]
     assert (after["syncs"] - before["syncs"], after["failed"] - before["failed"]) == (4, 0)
     assert server.checksums() == live_checksums(weights[-1], server.dtype)
+
+
+@both_dtypes
+def test_a_second_run_from_the_base_model_takes_no_restart_and_no_bytes(server: Server) -> None:
+    name, weights = f"from-base-{server.dtype}", base_weights(server.tied)
+    with publisher(server.bucket, f"before-{server.dtype}") as out:
+        assert server.update(out.publish(random_weights(61, server.tied).items()))[0] == 200
+        base = Base("the/model", fingerprint=out.count(weights.items()))
+    before = server.status()["counters"]
+    with Publisher(open_bucket(f"local:{server.bucket}"), name, base=base) as out:
+        first = out.publish(weights.items())
+        assert (first.version, first.kind, first.path, first.nbytes) == (0, "anchor", "", 0)
+        status, answer = server.update(first)
+        assert (status, answer["version"]) == (200, 0), answer
+        after = server.status()
+        assert (after["run_id"], after["fingerprint"]) == (name, first.fingerprint)
+        assert after["counters"]["payload_bytes"] == before["payload_bytes"]
+        assert after["counters"]["lost"] == before["lost"]
+        assert server.checksums() == live_checksums(weights, server.dtype)
+        changed = partly_changed(weights, 62)
+        assert server.update(out.publish(changed.items()))[0] == 200
+    assert server.checksums() == live_checksums(changed, server.dtype)
 
 
 @in_float32

@@ -57,6 +57,11 @@ def save(model: Qwen3ForCausalLM, folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="t0", eos_token="t1").save_pretrained(folder)
 
 
+def base_weights(tied: bool) -> Weights:
+    """Those that a server is started with."""
+    return {name: parameter.detach() for name, parameter in make_model(tied).named_parameters()}
+
+
 def random_weights(seed: int, tied: bool) -> Weights:
     """Far from the base model, and spread enough that log-probabilities differ clearly."""
     generator = torch.Generator().manual_seed(seed)
