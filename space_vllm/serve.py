@@ -1,22 +1,27 @@
-"""`python -m space_vllm.serve [vLLM's own arguments]`: checks the settings, then becomes vLLM's server.
+"""`python -m space_vllm.serve [vLLM's own arguments]`: checks the settings, then runs vLLM's server, again and again.
 
 Arguments given here come after the Space's own and win. Knows how vLLM is started, nothing of weights.
 """
 
 import importlib.metadata
 import os
+import re
+import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from transformers.utils import cached_file
+from transformers.utils.hub import HfHubHTTPError, LocalEntryNotFoundError, is_offline_mode
 
 from shared.bucket import open_bucket
 from shared.errors import BucketError
 from space_vllm.limits import check_arguments, check_config
 from space_vllm.plugin import NAME
 from space_vllm.settings import SettingError, Settings
+from space_vllm.supervisor import Limits, Supervisor
 
 _SERVER = "vllm.entrypoints.openai.api_server"  # the CPU build has no `vllm` command
 
@@ -24,6 +29,7 @@ _ARGUMENTS = (
     *("--logprobs-mode", "processed_logprobs"),  # a trainer's importance ratios are wrong with any other
     *("--worker-extension-cls", "space_vllm.worker.WorkerExtension"),
     *("--middleware", "space_vllm.guard.Guard"),
+    *("--disable-access-log-for-endpoints", "/health"),  # one line per look would bury the others
 )
 # float32 holds every bf16 value and is faster than bf16 without hardware for it. Chunked prefill with a seed in the
 # request ends the CPU engine, and without it a whole prompt has to fit the batch.
@@ -37,14 +43,17 @@ _ENVIRONMENT = {
     "GRADIO_ANALYTICS_ENABLED": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # 5 s would cut connections that a trainer is about to use again
+    # Where torch would keep it, but for the user's name. Temporary files go with each start, compiled kernels stay.
+    "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")),
 }
-_FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0"}
+_FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0", "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "0"}
 
 
 def main(arguments: Sequence[str]) -> int:
     try:
         settings = Settings.from_environment(os.environ)
         check_arguments(arguments)
+        check_address(arguments)
         check_plugin()
         open_bucket(settings.bucket, settings.hf_token)
         check_port(settings.host, settings.port)
@@ -52,8 +61,11 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingError, BucketError) as error:
         print(error, file=sys.stderr)
         return 1
-    sys.stdout.flush()
-    os.execve(sys.executable, command(settings, arguments, on_cpu()), environment(os.environ))
+    asked = command(settings, arguments, on_cpu())
+    server = Supervisor(asked, environment(os.environ), settings.host, settings.port, Limits())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: server.ask_to_end(number))
+    return server.run()
 
 
 def command(settings: Settings, arguments: Sequence[str], cpu: bool) -> list[str]:
@@ -85,8 +97,18 @@ def check_port(host: str, port: int) -> None:
             raise SettingError(f"cannot listen on {host}:{port}: {error.strerror}; set PORT to a free one.") from error
 
 
+def check_address(arguments: Sequence[str]) -> None:
+    """What looks after the server has to know where it is."""
+    for argument in arguments:
+        if re.match(r"--(host|port|uds)(=|$)", argument):
+            raise SettingError(f"{argument}: set HOST and PORT in the environment instead.")
+
+
 def check_model(settings: Settings) -> None:
-    """A folder with a model that is not quantised, or an id of one that the Hub or its cache here knows."""
+    """A folder with a model that is not quantised, or an id of one that the Hub or its cache here knows.
+
+    Nothing is said against an id while the Hub does not answer.
+    """
     model = Path(settings.model)
     if model.is_dir() or settings.model.startswith(("/", ".", "~")):
         if not (model / "config.json").is_file():
@@ -99,8 +121,18 @@ def check_model(settings: Settings) -> None:
         config = cached_file(settings.model, "config.json", token=settings.hf_token)
     except OSError as error:
         reason = " ".join(str(error).split())
-        raise SettingError(f"MODEL {settings.model!r} cannot be had: {reason}") from error
+        if not _may_pass(error.__cause__):
+            raise SettingError(f"MODEL {settings.model!r} cannot be had: {reason}") from error
+        print(f"MODEL {settings.model!r} cannot be had now: {reason}", file=sys.stderr)
+        return
     check_config(Path(config))
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    """Whether the Hub may answer later what it does not answer now."""
+    if isinstance(error, HfHubHTTPError):
+        return bool(error.response.status_code == 429 or error.response.status_code >= 500)
+    return isinstance(error, LocalEntryNotFoundError) and not is_offline_mode()
 
 
 def check_plugin() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 from rich.console import Console
 from transformers import HfArgumentParser
@@ -29,9 +30,10 @@ from trainer_box.processes import LOOPBACK, Units, check_port, free_port
 from trainer_box.tiny_policy import tiny_policy_path
 from trainer_box.watch import watch
 
+_CHECKOUT = str(Path(__file__).resolve().parents[1])
 _FREE_BYTES = 500_000_000
 _START_S = 300.0
-_QUIET = {"HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "0", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
+_QUIET = {"GRADIO_ANALYTICS_ENABLED": "0", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # threads that wait for each other by spinning starve vLLM on a small machine
 _TRAINING = (
     "--per-device-train-batch-size=32",
@@ -58,6 +60,9 @@ class DemoArguments:
     port: int = field(default=7860, metadata={"help": "Port of the monitor."})
     keep: bool = field(default=False, metadata={"help": "Leave everything running at the end, until Ctrl-C."})
     no_ui: bool = field(default=False, metadata={"help": "Run without the monitor."})
+    bucket: Literal["local", "stand-in"] = field(
+        default="local", metadata={"help": "A folder, or a stand-in for the Hub that the Hub's real clients talk to."}
+    )
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class Fleet:
     bucket: str
     env_url: str
     vllm_url: str
+    hub_url: str | None
+    """The stand-in's; None without one."""
 
 
 def main() -> int:
@@ -132,6 +139,9 @@ def _plan(arguments: DemoArguments) -> Fleet:
         raise SyncError(f"--steps {arguments.steps} is not possible; train for at least one step")
     if not arguments.no_ui:
         check_port(arguments.port, "--port")
+    stand_in = arguments.bucket == "stand-in"
+    if stand_in:
+        _check_stand_in()
     run_id = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     folder = Path("runs", run_id).resolve()
     try:
@@ -145,10 +155,21 @@ def _plan(arguments: DemoArguments) -> Fleet:
         run_id=run_id,
         folder=folder,
         model=str(tiny_policy_path()),
-        bucket=f"local:{folder / 'bucket'}",
+        bucket=f"demo/{run_id}" if stand_in else f"local:{folder / 'bucket'}",
         env_url=f"http://{LOOPBACK}:{free_port()}",
         vllm_url=f"http://{LOOPBACK}:{free_port()}",
+        hub_url=f"http://{LOOPBACK}:{free_port()}" if stand_in else None,
     )
+
+
+def _check_stand_in() -> None:
+    """Raises SyncError where the stand-in is not, or this process may not ask it."""
+    if not Path(_CHECKOUT, "tests", "hub").is_dir():
+        raise SyncError(
+            "--bucket stand-in starts tests.hub, which only a checkout of the repository has; run it there"
+        )
+    if os.environ.get("HF_HUB_OFFLINE", "0") != "0":
+        raise SyncError("--bucket stand-in is asked as the Hub is, and HF_HUB_OFFLINE forbids that; unset it")
 
 
 def _start(arguments: DemoArguments, fleet: Fleet, units: Units, console: Console) -> None:
@@ -156,6 +177,7 @@ def _start(arguments: DemoArguments, fleet: Fleet, units: Units, console: Consol
     os.environ.update(_QUIET, HOST=LOOPBACK, BUCKET=fleet.bucket, RUN_ID=fleet.run_id, MODEL=fleet.model)
     os.environ.update(VLLM_API_KEY=secrets.token_urlsafe(32), ENV_API_KEY=secrets.token_urlsafe(32))
     os.environ.pop("SERVED_MODEL_NAME", None)
+    _start_hub(fleet, units, console)
     addresses = {"environment": fleet.env_url, "vllm": fleet.vllm_url}
     modules = {"environment": "space_env.serve", "vllm": "space_vllm.serve"}
     if not arguments.no_ui:
@@ -169,6 +191,21 @@ def _start(arguments: DemoArguments, fleet: Fleet, units: Units, console: Consol
             units[name].wait_until_healthy(f"{address}/health", _START_S, status.update)
     for name, address in addresses.items():
         console.print(f"{name} is ready at {address}")
+
+
+def _start_hub(fleet: Fleet, units: Units, console: Console) -> None:
+    """Start the stand-in, and let all that comes after, this process too, take it for the Hub; else keep them off it."""
+    os.environ["HF_HUB_OFFLINE"] = "0" if fleet.hub_url else "1"
+    if fleet.hub_url is None:
+        return
+    os.environ.update(HF_ENDPOINT=fleet.hub_url, HF_TOKEN=f"hf_{secrets.token_hex(16)}")
+    os.environ.update(HF_XET_CACHE=str(fleet.folder / "xet"))  # what was uploaded to another Hub is of no use here
+    port = fleet.hub_url.rsplit(":", 1)[1]
+    hub = units.start(
+        "hub", "tests.hub", [f"--folder={fleet.folder / 'hub'}"], {"PORT": port, "PYTHONPATH": _CHECKOUT}
+    )
+    hub.wait_until_healthy(f"{fleet.hub_url}/health", _START_S, lambda progress: None)
+    console.print(f"hub is ready at {fleet.hub_url}")
 
 
 def _train(arguments: DemoArguments, fleet: Fleet, units: Units, console: Console) -> list[Json]:

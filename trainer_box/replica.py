@@ -14,7 +14,10 @@ from shared.errors import SyncError
 from shared.types import Json, Manifest
 
 _CONNECT_S = 10.0
+_ANSWER_S = 30.0  # the Space says after 20 s that a version is under way
 _POLL_S = 2.0
+_TIMES = ("stage_ms", "pause_ms", "apply_ms")
+_SERVING = ("serving", "staging", "applying")  # states in which what the status tells is what is answered from
 
 
 def vllm_headers(url: str) -> dict[str, str]:
@@ -30,6 +33,18 @@ class Acknowledgement:
     stage_ms: float
     pause_ms: float
     apply_ms: float
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Not acknowledged yet, for a reason that may pass by itself; or the Space is at it."""
+
+    reason: str
+    is_under_way: bool = False
+
+
+class NeedsAnchorError(SyncError):
+    """No path leads the Space to the version; an anchor may."""
 
 
 class Replica:
@@ -63,11 +78,11 @@ class Replica:
     def served_models(self) -> list[str]:
         return [model["id"] for model in self._json(self._request("/v1/models"))["data"]]
 
-    def update(self, bucket: str, manifest: Manifest, deadline_s: float) -> Acknowledgement:
-        """Announce a version and wait until it is live and verified, `deadline_s` seconds at most.
+    def update(self, bucket: str, manifest: Manifest) -> Acknowledgement | Pending:
+        """Announce a version once, and wait half a minute at most for it to be live and verified.
 
-        An answer that is lost or says "under way" is resolved by asking again: a version is applied once however often
-        it is announced.
+        A version is applied once however often it is announced. An answer that is lost leaves open what happened: then
+        the status is asked. Raises NeedsAnchorError, or SyncError when announcing it again cannot help.
         """
         message = {
             "repo_id": bucket,
@@ -75,34 +90,39 @@ class Replica:
             "version": manifest.version,
             "run_id": manifest.run_id,
         }
-        end = time.monotonic() + deadline_s
-        while True:
-            outcome = self._announce(message)
-            if isinstance(outcome, Acknowledgement):
-                return outcome
-            if time.monotonic() > end:
-                raise SyncError(
-                    f"vLLM at {self.url} does not serve version {manifest.version} after {deadline_s:.0f} s: {outcome}"
-                )
-            time.sleep(_POLL_S / 4)
-
-    def _announce(self, message: Json) -> Acknowledgement | str:
-        """The acknowledgement, or why there is none yet. Raises SyncError when asking again cannot help."""
         try:
             response = self._client.post(
-                "/weights/update", json=message, timeout=httpx.Timeout(30, connect=_CONNECT_S)
+                "/weights/update", json=message, timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S)
             )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            return Pending(_reason(error))
         except httpx.HTTPError as error:
-            return _reason(error)
+            return self._look_up(manifest) or Pending(_reason(error))
         if response.status_code == 200:
-            body = self._json(response)
-            return Acknowledgement(message["version"], body["stage_ms"], body["pause_ms"], body["apply_ms"])
-        if response.status_code in (202, 502, 503, 504):
-            return f"HTTP {response.status_code} {_detail(response)}"
-        raise SyncError(
-            f"vLLM at {self.url} refused version {message['version']} of run {message['run_id']!r}: "
-            f"HTTP {response.status_code} {_detail(response)}"
-        )
+            return _acknowledged(_parsed(response), manifest) or Pending(f"HTTP 200 {_detail(response)}")
+        told = f"HTTP {response.status_code} {_detail(response)}"
+        if response.status_code == 202:
+            return Pending(told, is_under_way=True)
+        if response.status_code in (408, 429) or response.status_code >= 500:
+            return Pending(told)
+        kind = NeedsAnchorError if response.status_code == 409 else SyncError
+        raise kind(f"vLLM at {self.url} refused version {manifest.version} of run {manifest.run_id!r}: {told}")
+
+    def _look_up(self, manifest: Manifest) -> Acknowledgement | None:
+        """Whether the status says that the version, or a later one of its run, is live and verified."""
+        try:
+            status = _parsed(self._client.get("/weights/status"))
+        except httpx.HTTPError:
+            return None
+        if status.get("run_id") != manifest.run_id or status.get("state") not in _SERVING:
+            return None
+        if status.get("version") == manifest.version and status.get("fingerprint") != manifest.fingerprint:
+            raise SyncError(
+                f"vLLM at {self.url} serves version {manifest.version} with fingerprint {status.get('fingerprint')}, "
+                f"it was published with {manifest.fingerprint}"
+            )
+        times = status.get("last_sync") or {}
+        return _acknowledged({**times, "version": status.get("version")}, manifest)
 
     def _unhealthy(self) -> str:
         try:
@@ -132,11 +152,28 @@ class Replica:
         return response
 
     def _json(self, response: httpx.Response) -> Json:
-        try:
-            answer: Json = response.json()
-        except ValueError as error:
-            raise SyncError(f"{response.url.path} of vLLM at {self.url} did not answer with JSON") from error
+        answer = _parsed(response)
+        if not answer:
+            raise SyncError(f"{response.url.path} of vLLM at {self.url} did not answer with JSON")
         return answer
+
+
+def _parsed(response: httpx.Response) -> Json:
+    """The JSON object of an answer; empty for anything else, such as a proxy's page."""
+    try:
+        answer = response.json()
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _acknowledged(answer: Json, manifest: Manifest) -> Acknowledgement | None:
+    """None unless the answer is that of a Space that serves the version or a later one."""
+    version = answer.get("version")
+    if not isinstance(version, int) or version < manifest.version:
+        return None
+    times = answer if version == manifest.version else {}
+    return Acknowledgement(manifest.version, **{name: float(times.get(name) or 0) for name in _TIMES})
 
 
 def _reason(error: httpx.HTTPError) -> str:

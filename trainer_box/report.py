@@ -44,7 +44,10 @@ def learning(steps: Sequence[Json]) -> Learning | None:
 
 
 def summarise(steps: Sequence[Json], facts: Mapping[str, Any], folder: Path) -> Json:
-    """The report, written to `folder` too: per run what the README shows and what the caller knows, per step as is."""
+    """The report, written to `folder` too: per run what the README shows and what the caller knows, per step as is.
+
+    Means of the syncs are over the steps that have one.
+    """
     outcome = learning(steps)
     next_step = folder / sparsity.FILE
     summary = {
@@ -90,12 +93,20 @@ def _row(step: Json) -> list[str]:
         _number(step["reward"], "+.3f"),
         _number(step["solve_rate"], ".2f"),
         str(step["version"]),
-        step["kind"],
-        f"{step['payload_bytes'] / 1e3:.0f}",
-        f"{step['sparsity']:.3f}",
-        f"{step['pause_ms']:.0f}",
+        *_sync_cells(step),
         _number(step["staleness"], ".1f"),
         _number(step["importance_ratio"], ".3f"),
+    ]
+
+
+def _sync_cells(step: Json) -> list[str]:
+    if step.get("kind") is None:  # a later sync covered it, or will
+        return ["-"] * 4
+    return [
+        step["kind"],
+        _kilobytes(step["payload_bytes"]),
+        f"{step['sparsity']:.3f}",
+        f"{step['pause_ms']:.0f}",
     ]
 
 
@@ -110,7 +121,7 @@ def _sentences(summary: Json) -> list[str]:
         )
     lines += [
         f"{summary['versions']} versions published, every one verified; mean payload "
-        f"{summary['mean_payload_bytes'] / 1e3:.0f} kB of a {summary['model_bytes'] / 1e3:.0f} kB model",
+        f"{_kilobytes(summary['mean_payload_bytes'])} kB of a {_kilobytes(summary['model_bytes'])} kB model",
         f"greedy solve rate on the same seeds: {rates['before']:.2f} before, {rates['after']:.2f} after training",
         f"served and trained policy: mean importance ratio {agreement['importance_ratio']:.4f}, largest "
         f"log-probability difference {agreement['max_logprob_difference']:.1e} over {agreement['tokens']} tokens",
@@ -118,15 +129,15 @@ def _sentences(summary: Json) -> list[str]:
     if found := summary["next_step_sparsity"]:
         rl_size = found["rl_size"]
         lines.append(
-            f"sparsity {summary['mean_sparsity']:.3f} at this learning rate; one more step at an RL-size relative "
-            f"learning rate of {rl_size['learning_rate']:.1e} would have {rl_size['sparsity']:.3f}"
+            f"sparsity {_number(summary['mean_sparsity'], '.3f')} at this learning rate; one more step at an RL-size "
+            f"relative learning rate of {rl_size['learning_rate']:.1e} would have {rl_size['sparsity']:.3f}"
         )
     lines.append("seconds: " + ", ".join(f"{phase} {spent:.0f}" for phase, spent in summary["seconds"].items()))
     return lines
 
 
 def _mean(steps: Sequence[Json], key: str) -> float | None:
-    values = [step[key] for step in steps if step[key] is not None]
+    values = [step[key] for step in steps if step.get(key) is not None]
     return fmean(values) if values else None
 
 
@@ -137,6 +148,10 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _kilobytes(nbytes: float | None) -> str:
+    return _number(None if nbytes is None else nbytes / 1e3, ".0f")
 
 
 def _number(value: float | None, form: str) -> str:

@@ -1,29 +1,34 @@
 """The trainer script: GRPO on one machine against a remote vLLM Space and environment, weights through a bucket."""
 
-import json
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import HfArgumentParser
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils.hub import cached_file, extract_commit_hash
 
+from shared import fingerprint
 from shared.bucket import Bucket, open_bucket
 from shared.errors import ChainError, SyncError
 from shared.reader import RunReader
 from shared.types import Base, checked_run_id
-from trainer_box import preflight, task
+from trainer_box import checkpoint, preflight, task
 from trainer_box.arguments import ScriptArguments
+from trainer_box.checkpoint import Checkpoint
+from trainer_box.delivery import Delivery, Sync
+from trainer_box.detect import copy_all
 from trainer_box.entry import INTERRUPTED
 from trainer_box.interrupt import Interrupt
 from trainer_box.publisher import Publisher
 from trainer_box.replica import Replica
 from trainer_box.sparsity import SparsityReport
-from trainer_box.step_log import StepLog
-from trainer_box.trl_adapter import CHECKPOINT_FILE, DeltaSyncTrainer, TrainingConfig
-from trainer_box.weight_sync import WeightSync
+from trainer_box.step_log import StepLog, SyncLog
+from trainer_box.trl_adapter import DeltaSyncTrainer, TrainingConfig
+from trainer_box.weight_sync import Patience, StoppedError, WeightSync
 
 SERVED_DTYPE = torch.bfloat16
 
@@ -50,21 +55,38 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
         )
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
-    checkpoint, spent = _checkpoint(folder, script.run_id) if script.resume else (None, -1)
+    start = checkpoint.newest(folder, script.run_id, _print) if script.resume else None
     if not script.resume:
         _check_unused(bucket, script.run_id)
     trainer = _build(script, training, what)  # before the run: what cannot be trained leaves nothing in the bucket
-    with _publisher(bucket, script, spent) as publisher, Interrupt() as interrupt:
-        weight_sync = WeightSync(bucket, publisher, replica, training.weight_sync_timeout, _print)
-        trainer.policy_sync = weight_sync
+    with (
+        _publisher(bucket, script, trainer, start) as publisher,
+        Interrupt() as interrupt,
+        Delivery(bucket, publisher, replica, (_teller(trainer), SyncLog(folder)), _print) as delivery,
+    ):
+        patience = Patience(training.max_staleness, training.weight_sync_timeout, lambda: interrupt.requested)
+        trainer.policy_sync = weight_sync = WeightSync(publisher, delivery, patience, start, _print)
         for callback in (StepLog(folder, weight_sync), SparsityReport(folder, SERVED_DTYPE), interrupt):
             trainer.add_callback(callback)
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=str(start.folder) if start else None)
+        failure = trainer.failure or _flush(weight_sync, trainer)
+    if interrupt.requested or failure:
+        _say_how_to_go_on(folder, script.run_id)
     if interrupt.requested:
-        place = get_last_checkpoint(str(folder))
-        print(f"checkpoint saved in {place}; to go on, add: --resume --run-id {script.run_id}", flush=True)
+        if failure:
+            _print(f"the Space was left behind: {failure}")
         return INTERRUPTED
+    if failure:
+        raise failure
     return 0
+
+
+def _flush(weight_sync: WeightSync, trainer: DeltaSyncTrainer) -> SyncError | None:
+    try:
+        weight_sync.flush(trainer.named_tensors)
+    except StoppedError as error:
+        return error
+    return None
 
 
 def _arguments() -> tuple[ScriptArguments, TrainingConfig]:
@@ -75,9 +97,26 @@ def _arguments() -> tuple[ScriptArguments, TrainingConfig]:
     return script, training
 
 
-def _publisher(bucket: Bucket, script: ScriptArguments, spent: int) -> Publisher:
-    base = Base(repo=script.model)
+def _publisher(
+    bucket: Bucket, script: ScriptArguments, trainer: DeltaSyncTrainer, start: Checkpoint | None
+) -> Publisher:
+    """The untouched model is the run's base: a Space that holds the same one needs no bytes for version 0."""
+    untouched = fingerprint.to_text(fingerprint.fingerprint(copy_all(trainer.named_tensors(), SERVED_DTYPE)))
+    base = replace(_origin(script.model, trainer.args.model_init_kwargs or {}), fingerprint=untouched)
+    spent = start.version if start else -1
     return Publisher(bucket, script.run_id, model=script.model, base=base, serving_dtype=SERVED_DTYPE, after=spent)
+
+
+def _origin(model: str, loading: dict[str, Any]) -> Base:
+    """Where a model was loaded from: a folder, or a commit on the Hub."""
+    if Path(model).exists():
+        return Base(str(Path(model).resolve()))
+    cached = cached_file(model, "config.json", revision=loading.get("revision"), local_files_only=True)
+    return Base(model, extract_commit_hash(cached, None) or "")
+
+
+def _teller(trainer: DeltaSyncTrainer) -> Callable[[Sync], None]:
+    return lambda sync: trainer.acknowledge(sync.manifest.version)
 
 
 def _task(script: ScriptArguments, seed: int) -> dict[str, Any]:
@@ -128,21 +167,12 @@ def _prepare_folder(script: ScriptArguments, training: TrainingConfig) -> Path:
     return folder
 
 
-def _checkpoint(folder: Path, run_id: str) -> tuple[str, int]:
-    """The newest checkpoint in `folder`, which must be of this run, and the version it was saved at."""
-    checkpoint: str | None = get_last_checkpoint(str(folder))
-    if checkpoint is None:
-        raise SyncError(f"there is no checkpoint in {folder} to resume from; check --run-id and --output-dir")
+def _say_how_to_go_on(folder: Path, run_id: str) -> None:
     try:
-        saved = json.loads(Path(checkpoint, CHECKPOINT_FILE).read_text())
-        owner, version = str(saved["run_id"]), int(saved["version"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SyncError(
-            f"{checkpoint} has no readable {CHECKPOINT_FILE}, was it saved by this trainer? {error}"
-        ) from error
-    if owner != run_id:
-        raise SyncError(f"{checkpoint} belongs to run {owner!r}, not to {run_id!r}; resume with --run-id {owner}")
-    return checkpoint, version
+        saved = checkpoint.newest(folder, run_id, _print)
+    except SyncError:  # nothing was trained, or checkpoints are switched off
+        return
+    _print(f"checkpoint saved in {saved.folder}; to go on, add: --resume --run-id {run_id}")
 
 
 def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, Any]) -> DeltaSyncTrainer:

@@ -1,16 +1,22 @@
-"""One record per training step, written where other programs can follow it: TRL's numbers beside the step's sync."""
+"""Two files in the run's folder that other programs can follow: a record per training step, and one per sync.
+
+A step is written when it ends, its sync when it is acknowledged, which may be later, or together with another step's.
+"""
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from shared.types import Json
+from trainer_box.delivery import Sync
 from trainer_box.weight_sync import WeightSync
 
 FILE = "steps.jsonl"
+SYNCS = "syncs.jsonl"
 _NAMES = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -24,7 +30,7 @@ _NAMES = {
 
 
 class StepLog(TrainerCallback):
-    """Appends to `steps.jsonl` in the run's folder whenever TRL logs a step."""
+    """Appends to `steps.jsonl` when TRL logs a step: `version` is its sync point, `acknowledged` what is served."""
 
     def __init__(self, folder: Path, weight_sync: WeightSync) -> None:
         self._path = folder / FILE
@@ -41,9 +47,32 @@ class StepLog(TrainerCallback):
         if not logs or "reward" not in logs:
             return
         numbers = {name: _finite(logs.get(key)) for key, name in _NAMES.items()}
-        sync = self._weight_sync.last.numbers() if self._weight_sync.last else {}
-        with self._path.open("a") as file:
-            file.write(json.dumps({"step": state.global_step, **numbers, **sync}) + "\n")
+        sync = {"version": self._weight_sync.point, "acknowledged": self._weight_sync.delivery.acknowledged}
+        _append(self._path, {"step": state.global_step, **numbers, **sync})
+
+
+class SyncLog:
+    """Appends each sync to `syncs.jsonl`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SYNCS
+
+    def __call__(self, sync: Sync) -> None:
+        _append(self._path, sync.numbers())
+
+
+def joined(steps: Sequence[Json], syncs: Sequence[Json]) -> list[Json]:
+    """Each step with the numbers of its sync; None where its sync point has none, as a later one covered it."""
+    by_version: dict[int, Json] = {}
+    for sync in syncs:
+        by_version.setdefault(sync["version"], sync)  # a resumed run acknowledges its first version again
+    unknown = dict.fromkeys(name for sync in syncs for name in sync)
+    return [{**unknown, **by_version.get(step["version"], {}), **step} for step in steps]
+
+
+def _append(path: Path, record: Json) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,11 +1,11 @@
 """The one module that touches TRL's internals (1.16): AsyncGRPOTrainer with our sync, on any device, without vLLM.
 
 What it changes and why: attention without FlashAttention-3; the rollout child needs HTTP only, so TRL's checks for
-an installed vLLM are answered; rollout requests carry the Space's key and fail at once when it is refused; every
-parameter is synced, frozen ones too; rewards may have parts. Knows nothing of files, buckets and the Space.
+an installed vLLM are answered; rollouts ask the Space in our own way; every parameter is synced, frozen ones too;
+rewards may have parts; a checkpoint is whole or none, and whoever cannot go on saves one first. Knows nothing of
+buckets and of how weights get to the Space.
 """
 
-import json
 import logging
 import math
 import multiprocessing
@@ -14,24 +14,23 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import aiohttp
 import torch
 from safetensors import SafetensorError
 from transformers import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from trl import import_utils
 
 from shared.errors import SyncError
 from shared.types import Json
-from trainer_box import attention
-from trainer_box.replica import vllm_headers
+from trainer_box import attention, checkpoint, rollout_requests
 from trainer_box.reward import Reward
+from trainer_box.weight_sync import StoppedError, Weights
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 _is_vllm_available = import_utils.is_vllm_available
@@ -48,10 +47,8 @@ import_utils.is_vllm_available = _is_vllm_available
 _peak_flops = async_grpo_trainer.get_peak_flops_per_device
 _child_main = async_rollout_worker._child_main
 
-CHECKPOINT_FILE = "sync.json"
 _KEPT_ROLLOUTS = 4
 _NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "sample/staleness_mean", "sample/staleness_max")
-_FINAL = (400, 401, 403, 404, 422)
 _SAMPLES, _STOPPED, _METRICS = 2, 4, 9  # places in the arguments of TRL's rollout child
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
@@ -74,42 +71,84 @@ class TrainingConfig(AsyncGRPOConfig):
 class PolicySync(Protocol):
     """What the trainer asks for at every sync point."""
 
-    def __call__(self, named: NamedTensors, numbers: Json, rollouts: Sequence[Json]) -> int:
-        """Make the weights the served policy; returns its version."""
+    def __call__(self, weights: Weights, numbers: Json, rollouts: Sequence[Json]) -> int:
+        """Have the weights served, now or behind the next steps; returns the number of the sync point."""
 
-    def checkpoint_state(self) -> Json:
+    def checkpoint_state(self, weights: Weights) -> Json:
         """What a checkpoint has to carry to go on in the same run."""
 
 
 class DeltaSyncTrainer(AsyncGRPOTrainer):
-    """AsyncGRPOTrainer whose sync points go through `policy_sync`, to be set before training, which waits for each."""
+    """AsyncGRPOTrainer whose sync points go through `policy_sync`, to be set before training.
+
+    `failure` is why training ended early, after a checkpoint.
+    """
 
     policy_sync: PolicySync
 
     def __init__(self, **trainer_arguments: Any) -> None:
         super().__init__(weight_transfer=_NoTransfer(), **trainer_arguments)
+        self.failure: SyncError | None = None
         self._kept: deque[Json] = deque(maxlen=_KEPT_ROLLOUTS)
         self.rollout_queue: Any = _Tap(self.rollout_worker.rollout_buffer, self._kept)
+        if isinstance(self.rollout_worker, RolloutWorker):
+            self.rollout_worker.wait_at_most(self.args.weight_sync_timeout)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
 
-    def _sync_weight(self) -> None:
-        version = self.policy_sync(self._named_tensors(), self._step_numbers(), list(self._kept))
-        self.model_version = version
+    def named_tensors(self) -> NamedTensors:
+        for name, parameter in self.accelerator.unwrap_model(self.model).named_parameters():
+            yield name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", ""), parameter.detach()
+
+    def acknowledge(self, version: int) -> None:
+        """Rollouts that start from now on are of this version. May be called from any thread."""
         self.rollout_worker.update_model_version(version)
+
+    def get_batch_samples(self, *arguments: Any) -> tuple[list[Any], Any]:
+        try:
+            samples: tuple[list[Any], Any] = super().get_batch_samples(*arguments)
+        except SyncError as error:  # the rollouts ended
+            self._stop(error)
+            return [], None
+        return samples
+
+    def _sync_weight(self) -> None:
+        try:
+            self.model_version = self.policy_sync(self.named_tensors, self._step_numbers(), list(self._kept))
+        except StoppedError as error:
+            self._stop(error)
+
+    def _stop(self, reason: SyncError) -> None:
+        """End with a checkpoint instead of an error, once there is something to save."""
+        if self.state.global_step == self._initial_global_step:
+            raise reason
+        self.failure = reason
+        self.control.should_save = self.control.should_training_stop = True
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CHECKPOINT_FILE).write_text(json.dumps(self.policy_sync.checkpoint_state()))
+        checkpoint.begin(folder)
+        limit, self.args.save_total_limit = self.args.save_total_limit, None  # older ones go once this one is whole
         try:
             super()._save_checkpoint(model, trial)
-        except SafetensorError as error:
+        except (SafetensorError, RuntimeError) as error:
             raise SyncError(f"checkpoint {folder} cannot be saved: {error}; is the disk full?") from error
+        finally:
+            self.args.save_total_limit = limit
+        checkpoint.complete(folder, self.policy_sync.checkpoint_state(self.named_tensors))
+        rotate_checkpoints(str(folder.parent), limit, self.state.best_model_checkpoint, use_mtime=True)
 
-    def _named_tensors(self) -> NamedTensors:
-        for name, parameter in self.accelerator.unwrap_model(self.model).named_parameters():
-            yield name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", ""), parameter.detach()
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
+        with checkpoint.loading(resume_from_checkpoint, "the model"):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, folder: str | None) -> None:
+        with checkpoint.loading(str(folder), "the optimizer's state"):
+            super()._load_optimizer_and_scheduler(folder)
+
+    def _load_rng_state(self, folder: str | None) -> None:
+        with checkpoint.loading(str(folder), "the random numbers' state"):
+            super()._load_rng_state(folder)
 
     def _step_numbers(self) -> Json:
         """TRL's own metrics of the step that has just ended, before TRL logs and clears them."""
@@ -120,29 +159,26 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
 
 
 class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
-    """Runs in TRL's rollout child: requests with our headers, and rewards with parts."""
+    """Runs in TRL's rollout child: requests with our headers, patience, and rewards with parts."""
+
+    def __init__(self, *, patience_s: float, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._patience = rollout_requests.Patience(self.vllm_server_url, patience_s)
 
     def run(self) -> None:
         with suppress(SyncError):  # the trainer has been told
             super().run()
 
-    async def _post(self, path: str, payload: Json, timeout: float, max_retries: int = 3) -> Json:
-        url, limit = f"{self.vllm_server_url}{path}", aiohttp.ClientTimeout(total=timeout)
+    async def _retry(self, ask: Callable[[], Awaitable[Json]], *, label: str, max_attempts: int = 1) -> Json:
+        """TRL gives up after some attempts; a Space may be away for minutes."""
+        return await self._patience.ask(ask, self._count_retry)
 
-        async def post_once() -> Json:
-            async with self.session.post(url, json=payload, headers=vllm_headers(url), timeout=limit) as response:
-                if response.status in _FINAL:
-                    raise SyncError(f"{url} answered HTTP {response.status}: {(await response.text())[:300]}")
-                response.raise_for_status()
-                answer: Json = await response.json()
-                if any(choice["finish_reason"] == "abort" for choice in answer["choices"]):
-                    raise aiohttp.ClientPayloadError(
-                        f"{url} aborted its answer"
-                    )  # TRL asks again, or would train on it
-                return answer
+    def _count_retry(self) -> None:
+        self._counters["rollout/vllm_retry_total"] += 1
 
-        answer: Json = await self._retry(post_once, label=f"POST {path}", max_attempts=max_retries)
-        return answer
+    async def _post(self, path: str, payload: Json, timeout: float, max_retries: int = 1) -> Json:
+        """Once: whoever calls it retries."""
+        return await rollout_requests.post(self.session, f"{self.vllm_server_url}{path}", payload, timeout)
 
     async def _score_group(self, group: Any) -> list[Any]:
         samples = await super()._score_group(group)
@@ -160,6 +196,10 @@ class RolloutWorker(async_rollout_worker.AsyncRolloutWorker):
 
     _loop_cls = RolloutLoop
     _process: Any
+
+    def wait_at_most(self, seconds: float) -> None:
+        """How long rollouts wait for a Space that is away."""
+        self._loop_kwargs["patience_s"] = seconds
 
     def start(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the child inherits it: Ctrl-C is the trainer's

@@ -12,28 +12,37 @@ from shared.errors import SyncError
 from shared.types import Json
 from trainer_box.processes import Unit, Units
 from trainer_box.report import table
-from trainer_box.step_log import FILE
+from trainer_box.step_log import FILE, SYNCS, joined
 
 _POLL_S = 0.5
 _ROWS = 10
-_SHOWN = ("sync ", "sparsity ", "error: ")
+_SHOWN = ("sync ", "rollouts ", "sparsity ", "error: ")
 
 
 def watch(units: Units, trainer: Unit, folder: Path, total: int, console: Console) -> list[Json]:
-    """Follow the trainer to its end and return its step records. Raises SyncError as soon as another unit ends."""
-    steps: list[Json] = []
-    progress = folder / FILE
-    progress.touch()
-    with trainer.log.open("rb") as output, progress.open("rb") as records, Live(console=console) as live:
+    """Follow the trainer to its end and return its steps, each with its sync.
+
+    Raises SyncError as soon as another unit ends.
+    """
+    steps, syncs = list[Json](), list[Json]()
+    for name in (FILE, SYNCS):
+        (folder / name).touch()
+    with (
+        trainer.log.open("rb") as output,
+        (folder / FILE).open("rb") as step_file,
+        (folder / SYNCS).open("rb") as sync_file,
+        Live(console=console) as live,
+    ):
         while True:
             ended = trainer.exit_code is not None
             for line in _new_lines(output):
                 if line.startswith(_SHOWN):
                     console.print(line, highlight=False, soft_wrap=True)
-            steps += [json.loads(line) for line in _new_lines(records)]
-            live.update(table(steps[-_ROWS:], f"step {len(steps)} of {total}"))
+            steps += map(json.loads, _new_lines(step_file))
+            syncs += map(json.loads, _new_lines(sync_file))
+            live.update(table(joined(steps, syncs)[-_ROWS:], f"step {len(steps)} of {total}"))
             if ended:
-                return steps
+                return joined(steps, syncs)
             if dead := units.dead(but=trainer):
                 raise SyncError(dead.obituary())
             time.sleep(_POLL_S)

@@ -4,6 +4,7 @@ Knows paths and bytes only. What lies where is for `shared.layout`, in which ord
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -35,6 +36,12 @@ class Bucket(Protocol):
 
     def folders(self) -> list[str]:
         """The names of the top-level folders, sorted."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove files; those that are not there are no error."""
+
+    def lock_file(self, run_id: str) -> Path | None:
+        """Where writers of a run on this host exclude each other; None where no other process can be one."""
 
 
 def open_bucket(name: str, token: str | None = None) -> Bucket:

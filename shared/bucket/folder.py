@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -61,6 +61,17 @@ class FolderBucket:
     def folders(self) -> list[str]:
         with self._explained("list", ""):
             return sorted(item.name for item in self._root.iterdir() if _visible(item) and item.is_dir())
+
+    def delete(self, paths: Sequence[str]) -> None:
+        with self._explained("delete from", ""):
+            places = [self._locate(path) for path in paths]
+            for place in places:
+                place.unlink(missing_ok=True)
+            for folder in {place.parent for place in places if place.parent.is_dir()}:
+                _fsync(folder)
+
+    def lock_file(self, run_id: str) -> Path:
+        return self._locate(f".{run_id}.lock")
 
     def _locate(self, path: str) -> Path:
         parts = PurePosixPath(path).parts

@@ -1,46 +1,38 @@
-"""A bucket on the Hub, through huggingface_hub's two bucket calls and a read-back.
+"""A bucket on the Hub. What may pass by itself is tried again, and nothing is believed that can be compared.
 
-A batch that the Hub reports as done may lack files, so each upload is compared with what the Hub lists afterwards:
-size and Xet hash, which `hf_xet` computes here without a download.
+A batch that the Hub reports as done may lack files, and a download may bring other bytes without an error. So both are
+compared with what the Hub lists: size and Xet hash, which `hf_xet` computes here.
 """
 
+import hashlib
 import os
+import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import hf_xet
-import huggingface_hub
-from httpx2 import HTTPError
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
+from shared.bucket.calls import BucketClient, HubCalls
+from shared.bucket.client import connect
+from shared.bucket.failures import PassingError, explained
+from shared.bucket.retries import PATIENT, Limits
 from shared.errors import BucketError, MissingFileError
 
-_REMEDIES = {
-    401: "the token is missing or not valid; set HF_TOKEN",
-    402: "the account's plan does not cover it",
-    403: "the token may not do this; it needs access to this bucket",
-    404: "there is no such bucket, or the token may not see it",
-    429: "too many requests; try again later",
-}
 
+@dataclass(frozen=True)
+class Content:
+    """What the Hub lists of a file, to compare it. An empty file has no hash."""
 
-class BucketClient(Protocol):
-    """What is used of huggingface_hub.HfApi; tests record these calls."""
+    size: int
+    xet_hash: str
 
-    def batch_bucket_files(
-        self, bucket_id: str, *, add: list[tuple[str | Path | bytes, str]] | None = None
-    ) -> object: ...
-
-    def download_bucket_files(
-        self, bucket_id: str, files: list[tuple[Any, str | Path]], *, raise_on_missing_files: bool = False
-    ) -> None: ...
-
-    def get_bucket_paths_info(self, bucket_id: str, paths: Iterable[str]) -> Iterable[Any]: ...
-
-    def list_bucket_tree(self, bucket_id: str, prefix: str | None = None) -> Iterable[Any]: ...
+    @classmethod
+    def listed(cls, item: Any) -> "Content":
+        return cls(item.size, item.xet_hash if item.size else "")
 
 
 def xet_hash(path: Path) -> str:
@@ -49,21 +41,41 @@ def xet_hash(path: Path) -> str:
 
 
 class HubBucket:
-    def __init__(self, name: str, client: BucketClient, hash_of: Callable[[Path], str] = xet_hash) -> None:
+    def __init__(
+        self,
+        name: str,
+        client: BucketClient,
+        hash_of: Callable[[Path], str] = xet_hash,
+        limits: Limits = PATIENT,
+    ) -> None:
         self.name = name
-        self._client = client
+        self._calls = HubCalls(name, client, limits)
         self._hash_of = hash_of
+        self._limits = limits
 
     @classmethod
     def connect(cls, name: str, token: str | None) -> "HubBucket":
-        return cls(name, huggingface_hub.HfApi(token=token))
+        return cls(name, connect(token))
 
     def write(self, path: str, source: Path | bytes, *, replace: bool = False) -> None:
-        with self._explained("write", path), _on_disk(source) as local:
-            if not replace and self._listed(path) is not None:
-                raise BucketError(f"{path} is already in bucket {self.name}, and files there are written once")
-            self._client.batch_bucket_files(self.name, add=[(str(local), path)])
-            self._compare(path, local)
+        what = self._cannot("write", path)
+        with explained(what), _on_disk(source) as local:
+            content, sent = self._content_of(local), False
+
+            def attempt() -> None:
+                nonlocal sent
+                found = self._find(what, path) if sent or not replace else None
+                if sent and found == content:
+                    return  # only the answer was lost
+                if found is not None and not replace:
+                    other = " with other content" if sent else ""
+                    there = f"{path} is already in bucket {self.name}{other}"
+                    raise BucketError(f"{there}, and files there are written once")
+                sent = True
+                self._calls.upload(what, local, path, content.size)
+                self._limits.repeated_until_listed(lambda: self._compare(what, path, content))
+
+            self._limits.retried(attempt)
 
     def read(self, path: str) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -72,49 +84,78 @@ class HubBucket:
             return target.read_bytes()
 
     def download(self, path: str, target: Path) -> None:
-        partial = target.with_name(f".{target.name}.partial")
-        with self._explained("read", path):
+        what = self._cannot("read", path)
+
+        def attempt() -> None:
+            items = self._calls.listed(what, [path])
+            if not items:
+                raise MissingFileError(f"{path} is not in bucket {self.name}")
+            self._fetch(what, items[0], target)
+
+        self._limits.retried(attempt)
+
+    def files(self, folder: str) -> list[str]:
+        # The Hub takes the prefix literally, so the slash keeps out what only begins alike.
+        items = self._tree(folder, f"{folder}/", recursive=True)
+        return sorted(item.path for item in items if item.type == "file" and item.path.rpartition("/")[0] == folder)
+
+    def folders(self) -> list[str]:
+        items = self._tree("the folders", None, recursive=False)
+        return sorted({item.path.split("/")[0] for item in items if item.type == "directory" or "/" in item.path})
+
+    def delete(self, paths: Sequence[str]) -> None:
+        what = self._cannot("delete", ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else ""))
+
+        def attempt() -> None:
+            there = [item.path for item in self._calls.listed(what, paths)]
+            if there:
+                self._calls.delete(what, there)
+
+        self._limits.retried(attempt)
+
+    def lock_file(self, run_id: str) -> Path:
+        """In a folder that all writers of this user on this host find."""
+        folder = Path(tempfile.gettempdir(), f"async-rl-spaces-{os.getuid()}")
+        with explained(f"cannot use {folder} for locks"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if folder.stat().st_uid != os.getuid():
+                raise BucketError(f"{folder} belongs to another user; set TMPDIR to a folder of your own")
+        return folder / f"{hashlib.sha256(f'{self.name} {run_id}'.encode()).hexdigest()[:16]}.lock"
+
+    def _tree(self, named: str, prefix: str | None, *, recursive: bool) -> list[Any]:
+        what = self._cannot("list", named)
+        try:
+            return self._limits.retried(lambda: self._calls.tree(what, prefix, recursive=recursive))
+        except MissingFileError:
+            return []
+
+    def _fetch(self, what: str, item: Any, target: Path) -> None:
+        # A name per attempt: one that was given up may still be writing.
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+        with explained(what):
             try:
-                self._client.download_bucket_files(self.name, [(path, str(partial))], raise_on_missing_files=True)
+                self._calls.fetch(what, item, partial)
+                found, listed = self._content_of(partial), Content.listed(item)
+                if found != listed:
+                    raise PassingError(f"{what}: {found} has arrived, {listed} is listed; try again")
                 os.replace(partial, target)
             finally:
                 partial.unlink(missing_ok=True)
 
-    def files(self, folder: str) -> list[str]:
-        try:
-            with self._explained("list", folder):
-                items = self._client.list_bucket_tree(self.name, f"{folder}/")
-                return sorted(item.path for item in items if item.type == "file")
-        except MissingFileError:
-            return []
+    def _find(self, what: str, path: str) -> Content | None:
+        return next(map(Content.listed, self._calls.listed(what, [path])), None)
 
-    def folders(self) -> list[str]:
-        with self._explained("list", ""):
-            return sorted(item.path for item in self._client.list_bucket_tree(self.name) if item.type == "directory")
+    def _compare(self, what: str, path: str, content: Content) -> None:
+        found = self._find(what, path)
+        if found != content:
+            raise PassingError(f"{what}: it reads back as {found}, {content} was uploaded; try again")
 
-    def _listed(self, path: str) -> Any | None:
-        return next(iter(self._client.get_bucket_paths_info(self.name, [path])), None)
+    def _content_of(self, local: Path) -> Content:
+        size = local.stat().st_size
+        return Content(size, self._hash_of(local) if size else "")
 
-    def _compare(self, path: str, local: Path) -> None:
-        listed, expected = self._listed(path), (local.stat().st_size, self._hash_of(local))
-        found = None if listed is None else (listed.size, listed.xet_hash)
-        if found != expected:
-            raise BucketError(
-                f"{path} in bucket {self.name} reads back as {found}, {expected} was uploaded; try again"
-            )
-
-    @contextmanager
-    def _explained(self, verb: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except EntryNotFoundError as error:
-            raise MissingFileError(f"{path} is not in bucket {self.name}") from error
-        except HfHubHTTPError as error:
-            status = error.response.status_code
-            reason = f"HTTP {status}: {_REMEDIES.get(status, 'the Hub does not answer as it should; try again later')}"
-            raise BucketError(f"cannot {verb} {path or 'folder'} in bucket {self.name}: {reason}") from error
-        except (HTTPError, OSError, RuntimeError) as error:  # hf_xet raises RuntimeError where it has no better class
-            raise BucketError(f"cannot {verb} {path or 'folder'} in bucket {self.name}: {error}") from error
+    def _cannot(self, verb: str, path: str) -> str:
+        return f"cannot {verb} {path} in bucket {self.name}"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A bucket in memory that records its calls, and fails at a chosen one: before it has an effect, or after."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,14 @@ class MemoryBucket:
     def folders(self) -> list[str]:
         self._count_or_fail("list")
         return sorted({path.split("/")[0] for path in self.stored if "/" in path})
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._count_or_fail(f"delete {path}")
+            self.stored.pop(path, None)
+
+    def lock_file(self, run_id: str) -> None:
+        return None
 
     def edit(self, place: str, /, **fields: Any) -> None:
         """Replace fields of a stored JSON document."""

@@ -183,3 +183,37 @@ def test_other_users_may_read_the_files(bucket: Bucket, tmp_path: Path) -> None:
 def test_a_name_of_no_bucket_is_refused(name: str) -> None:
     with pytest.raises(BucketError, match="neither 'local:/path' nor 'user/name'"):
         open_bucket(name)
+
+
+def test_deleted_files_are_gone_and_those_that_are_not_there_are_no_error(bucket: Bucket, tmp_path: Path) -> None:
+    for path in ("r/a", "r/deltas/b", "r/kept"):
+        bucket.write(path, b"")
+    for _ in range(2):
+        bucket.delete(["r/a", "r/deltas/b", "r/absent", "absent/c"])
+        assert everything(tmp_path) == ["r/kept"]
+    bucket.write("r/a", b"again")
+    assert bucket.read("r/a") == b"again"
+
+
+def test_a_delete_out_of_the_bucket_or_of_a_folder_deletes_nothing(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.write("r/a", b"one")
+    (tmp_path / "outside").write_bytes(b"")
+    for paths in (["r/a", "../outside"], ["r", "r/a"]):
+        with pytest.raises(BucketError):
+            bucket.delete(paths)
+    assert (tmp_path / "outside").exists()
+    assert bucket.read("r/a") == b"one"
+
+
+def test_deleting_is_durable(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.write("r/a", b"one")
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+    with pytest.raises(BucketError, match="cannot delete"):
+        bucket.delete(["r/a"])
+
+
+def test_a_run_has_a_lock_file_that_is_no_file_of_the_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    lock = bucket.lock_file("r")
+    assert lock == tmp_path / "bucket/.r.lock"
+    lock.touch()
+    assert bucket.folders() == []

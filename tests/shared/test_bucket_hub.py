@@ -1,3 +1,4 @@
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +9,13 @@ import pytest
 from huggingface_hub.errors import BucketBatchError, EntryNotFoundError, HfHubHTTPError
 
 from shared.bucket import open_bucket
-from shared.bucket.hub import BucketClient, HubBucket, xet_hash
+from shared.bucket.calls import BucketClient
+from shared.bucket.hub import HubBucket, xet_hash
+from shared.bucket.retries import Limits
 from shared.errors import BucketError, MissingFileError
 
 TOKEN = "hf_secret_token_0123456789"
+QUICK = Limits(listing=0.02, attempts=2, first_wait=0.001, longest_wait=0.01)
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class RecordingClient:
         self.calls: list[str] = []
         self.stored: dict[str, bytes] = {}
         self.error: Exception | None = None
+        self.arriving: Callable[[bytes], bytes] = lambda content: content
         self._spoil = spoil
 
     def _record(self, call: str) -> None:
@@ -36,7 +41,16 @@ class RecordingClient:
         if self.error is not None:
             raise self.error
 
-    def batch_bucket_files(self, bucket_id: str, *, add: list[tuple[str | Path | bytes, str]] | None = None) -> None:
+    def batch_bucket_files(
+        self,
+        bucket_id: str,
+        *,
+        add: list[tuple[str | Path | bytes, str]] | None = None,
+        delete: list[str] | None = None,
+    ) -> None:
+        for path in delete or []:
+            self._record(f"delete {path}")
+            del self.stored[path]
         for source, path in add or []:
             assert isinstance(source, str), "large content is uploaded from a file"
             self._record(f"add {path}")
@@ -47,14 +61,10 @@ class RecordingClient:
     def download_bucket_files(
         self, bucket_id: str, files: list[tuple[Any, str | Path]], *, raise_on_missing_files: bool = False
     ) -> None:
-        for path, target in files:
-            if path not in self.stored:
-                if raise_on_missing_files:
-                    raise EntryNotFoundError(f"1 file(s) not found in bucket '{bucket_id}': {path}")
-                continue
-            Path(target).write_bytes(self.stored[path][:3])
-            self._record(f"get {path}")
-            Path(target).write_bytes(self.stored[path])
+        for item, target in files:
+            Path(target).write_bytes(self.stored[item.path][:3])
+            self._record(f"get {item.path}")
+            Path(target).write_bytes(self.arriving(self.stored[item.path]))
 
     def get_bucket_paths_info(self, bucket_id: str, paths: Iterable[str]) -> Iterator[Item]:
         for path in paths:
@@ -62,12 +72,15 @@ class RecordingClient:
             if path in self.stored:
                 yield Item("file", path, len(self.stored[path]), hashed(self.stored[path]))
 
-    def list_bucket_tree(self, bucket_id: str, prefix: str | None = None) -> Iterator[Item]:
+    def list_bucket_tree(
+        self, bucket_id: str, prefix: str | None = None, *, recursive: bool | None = None
+    ) -> Iterator[Item]:
+        """Recursive unless told otherwise, as the Hub has it."""
         self._record(f"list {prefix}")
         folders = set()
         for path, content in self.stored.items():
             below = path.removeprefix(prefix or "")
-            if path.startswith(prefix or "") and "/" not in below:
+            if path.startswith(prefix or "") and (recursive is not False or "/" not in below):
                 yield Item("file", path, len(content), hashed(content))
             elif path.startswith(prefix or ""):
                 folders.add((prefix or "") + below.split("/")[0])
@@ -79,7 +92,7 @@ def hashed(content: bytes) -> str:
 
 
 def bucket_of(client: BucketClient) -> HubBucket:
-    return HubBucket("user/name", client, lambda path: hashed(path.read_bytes()))
+    return HubBucket("user/name", client, lambda path: hashed(path.read_bytes()), QUICK)
 
 
 def http_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHubHTTPError:
@@ -123,8 +136,56 @@ def test_a_file_is_written_once() -> None:
     [lambda content: None, lambda content: content[:-1], lambda content: b"CONTENT", lambda content: b""],
 )
 def test_a_batch_that_only_says_it_stored_the_file_is_an_error(spoil: Callable[[bytes], bytes | None]) -> None:
-    with pytest.raises(BucketError, match="r/a in bucket user/name reads back as"):
-        bucket_of(RecordingClient(spoil)).write("r/a", b"content")
+    with pytest.raises(BucketError, match="cannot write r/a in bucket user/name: it reads back as .* was uploaded"):
+        bucket_of(RecordingClient(spoil)).write("r/a", b"content", replace=True)
+
+
+def test_an_upload_is_not_repeated_over_what_somebody_else_wrote_meanwhile() -> None:
+    client = RecordingClient(lambda content: b"of somebody else")
+    with pytest.raises(BucketError, match="r/a is already in bucket user/name with other content, and files there"):
+        bucket_of(client).write("r/a", b"content")
+    assert client.calls.count("add r/a") == 1
+
+
+@pytest.mark.parametrize("arriving", [lambda content: content[:-1], lambda content: b"CONTENT", lambda content: b""])
+def test_a_download_that_brings_something_else_is_an_error(arriving: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    client = RecordingClient()
+    client.stored["r/a"] = b"content"
+    client.arriving = arriving
+    with pytest.raises(BucketError, match="cannot read r/a in bucket user/name: .* has arrived, .* is listed"):
+        bucket_of(client).download("r/a", tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+    assert client.calls.count("get r/a") == QUICK.attempts
+
+
+def test_only_files_that_are_there_are_deleted() -> None:
+    client = RecordingClient()
+    client.stored = dict.fromkeys(["r/a", "r/b", "r/c"], b"")
+    bucket_of(client).delete(["r/a", "r/absent", "r/c"])
+    bucket_of(client).delete(["r/a"])
+    assert list(client.stored) == ["r/b"]
+    assert [call for call in client.calls if call.startswith("delete")] == ["delete r/a", "delete r/c"]
+
+
+def test_a_run_has_one_lock_file_per_bucket_in_a_folder_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lock = bucket_of(RecordingClient()).lock_file("r")
+    assert lock == bucket_of(RecordingClient()).lock_file("r")
+    assert lock != bucket_of(RecordingClient()).lock_file("s")
+    assert lock != HubBucket("user/other", RecordingClient()).lock_file("r")
+    assert lock.parent.parent == tmp_path
+    assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+
+
+def test_a_lock_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lock = bucket_of(RecordingClient()).lock_file("r")
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    lock.parent.rename(tmp_path / "async-rl-spaces-12345")
+    with pytest.raises(BucketError, match="belongs to another user; set TMPDIR"):
+        bucket_of(RecordingClient()).lock_file("r")
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:

@@ -40,6 +40,13 @@ class Plan:
             self.arm(**{**left, name: left[name] - 1})
         return name in left
 
+    def take_all(self, name: str) -> int:
+        """How often it is still to happen, which it then is not any more."""
+        left = self.left()
+        if name in left:
+            self.arm(**{**left, name: 0})
+        return left.get(name, 0)
+
 
 def from_environment() -> Plan:
     return Plan(Path(os.environ[_VARIABLE]))

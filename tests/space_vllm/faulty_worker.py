@@ -1,5 +1,6 @@
 """The worker extension with faults in it that happen as often as the plan says. Without a plan it is the real one."""
 
+import time
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from shared.bits import bits
 from shared.changes import Change
 from space_vllm.coverage import padding
 from space_vllm.live import LiveTensor
+from space_vllm.outcomes import Progress
 from space_vllm.receiver import Receiver, Staged, Version
 from space_vllm.vllm_model import VllmModel
 from space_vllm.worker import WorkerExtension
@@ -31,6 +33,12 @@ def _write_one_off(live: LiveTensor, change: Change) -> None:
 def _skip(live: LiveTensor, change: Change) -> None:
     if change.spec.name != TENSOR:
         _write(live, change)
+
+
+def _write_late(live: LiveTensor, change: Change) -> None:
+    if change.spec.name == TENSOR:
+        time.sleep(faults.from_environment().take_all("apply_seconds"))
+    _write(live, change)
 
 
 class _Broken(dict[str, torch.Tensor]):
@@ -59,6 +67,7 @@ def _lie(receiver: Receiver, expected: Version, staged: Staged) -> str:
 _IN_APPLY: dict[str, tuple[type, str, Callable[..., None]]] = {
     "one_off": (LiveTensor, "write", _write_one_off),
     "skip": (LiveTensor, "write", _skip),
+    "apply_slowly": (LiveTensor, "write", _write_late),
     "half_load": (VllmModel, "load", _load_half),
 }
 
@@ -74,12 +83,22 @@ def _replaced(owner: type, name: str, faulty: Callable[..., Any]) -> Iterator[No
 
 
 class FaultyExtension(WorkerExtension):
-    """`flip` changes a bit behind everybody's back; `trust` is no fault: it has weights written in place again."""
+    """`flip` changes a bit behind everybody's back; `trust` is no fault: it has weights written in place again.
+
+    `stage_seconds` is how long staging takes, at least; `apply_slowly` waits for `apply_seconds` in its middle.
+    """
+
+    _delta_staged_at = 0.0
 
     def delta_stage(self, manifest: str, files: list[str]) -> None:
-        if faults.from_environment().take("trust"):
+        plan = faults.from_environment()
+        if plan.take("trust"):
             vars(self._delta())["_model"].is_trusted = True
+        self._delta_staged_at = time.monotonic() + plan.take_all("stage_seconds")
         super().delta_stage(manifest, files)
+
+    def delta_poll(self) -> dict[str, Any]:
+        return super().delta_poll() if time.monotonic() >= self._delta_staged_at else Progress("working").to_wire()
 
     def delta_apply(self) -> dict[str, Any]:
         plan = faults.from_environment()

@@ -1,6 +1,6 @@
 """A stand-in for the vLLM Space on loopback: health, models, status, updates and completions, as a test scripts them.
 
-Knows no weights: an update is live at once unless a script says otherwise.
+Knows no weights: an update is live at once unless a script says otherwise, and so the status says.
 """
 
 import json
@@ -72,6 +72,7 @@ class FakeSpace(ThreadingHTTPServer):
         self.updates.append(body)
         if self.script:
             return self.script.pop(0)
+        self.status.update(version=body["version"], run_id=body["run_id"], state="serving")
         return Answer(200, {"version": body["version"], "kind": "delta", **TIMES})
 
     def _completion(self, body: dict[str, Any]) -> Answer:
@@ -93,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
     def _respond(self, body: dict[str, Any]) -> None:
-        answer = self.server.answer(self.path, dict(self.headers.items()), body)
+        answer = self.server.answer(self.path.partition("?")[0], dict(self.headers.items()), body)
         if answer.status == CUT_OFF:
             self.close_connection = True
             return

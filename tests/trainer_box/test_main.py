@@ -1,11 +1,13 @@
 """`python -m trainer_box`: what it refuses, each in a sentence, and real runs of a task that is not in the project."""
 
 import json
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,9 +17,11 @@ from transformers import AutoTokenizer
 from shared.bucket import open_bucket
 from shared.follower import Follower
 from shared.reader import RunReader
+from shared.types import Base, Json, Manifest
 from tests.conftest import RunningProcess, StartProcess
 from tests.trainer_box import number_task
 from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
+from trainer_box import checkpoint
 from trainer_box import script as trainer
 from trainer_box.arguments import ScriptArguments
 from trainer_box.publisher import Publisher
@@ -172,13 +176,27 @@ def test_an_output_folder_that_cannot_be_made_is_refused(refusal: Refusal, space
 def test_a_resume_without_a_checkpoint_of_that_run_is_refused(refusal: Refusal, space: FakeSpace) -> None:
     resume = [*options(space.url), "--resume", "--output-dir=out"]
     assert "there is no checkpoint in out to resume from" in refusal(*resume)
-    checkpoint = Path("out", "checkpoint-3")
-    checkpoint.mkdir()
-    assert "out/checkpoint-3 has no readable sync.json, was it saved by this trainer?" in refusal(*resume)
-    (checkpoint / "sync.json").write_text('{"run_id": "r"')
-    assert "has no readable sync.json" in refusal(*resume)
-    (checkpoint / "sync.json").write_text(json.dumps({"run_id": "older", "version": 3}))
+    place = Path("out", "checkpoint-3")
+    checkpoint.begin(place)
+    assert "out/checkpoint-3 has no sync.json: saving it was broken off" in refusal(*resume)
+    checkpoint.complete(place, {"run_id": "older", "version": 3, "fingerprint": "0" * 16})
     assert "belongs to run 'older', not to 'r'; resume with --run-id older" in refusal(*resume)
+    checkpoint.complete(place, {"run_id": "r", "version": 3, "fingerprint": "0" * 16})
+    assert "out/checkpoint-3 lacks trainer_state.json, rollout_state.json, optimizer.pt" in refusal(*resume)
+
+
+def test_the_base_of_a_run_is_a_folder_or_a_commit_on_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("model").mkdir()
+    assert trainer._origin("model", {}) == Base(str(folder / "model"))
+    commit, asked = "c0ffee" * 6 + "1234", list[Any]()
+
+    def cached_file(model: str, name: str, **options: Any) -> str:
+        asked.append((model, name, options))
+        return f"/cache/models--user--model/snapshots/{commit}/{name}"
+
+    monkeypatch.setattr(trainer, "cached_file", cached_file)
+    assert trainer._origin("user/model", {"revision": "v1"}) == Base("user/model", commit)
+    assert asked == [("user/model", "config.json", {"revision": "v1", "local_files_only": True})]
 
 
 TRAINING = (
@@ -240,6 +258,25 @@ def interrupt(running: RunningProcess) -> list[psutil.Process]:
     return all_processes
 
 
+def versions() -> dict[int, Manifest]:
+    return {manifest.version: manifest for manifest in RunReader(open_bucket("local:bucket"), "r").manifests()}
+
+
+def records(name: str) -> list[Json]:
+    return [json.loads(line) for line in Path("out", name).read_text().splitlines()]
+
+
+def saved(step: int) -> Json:
+    found: Json = json.loads(Path(f"out/checkpoint-{step}/sync.json").read_text())
+    return found
+
+
+def fingerprint_in_bucket() -> str:
+    """Of the newest version, rebuilt from the bucket's files."""
+    weights: dict[str, torch.Tensor] = {}
+    return Follower(open_bucket("local:bucket"), "r").catch_up(weights).fingerprint
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_task_outside_the_project_is_trained_and_its_run_goes_on_after_a_resume(
@@ -248,50 +285,130 @@ def test_a_task_outside_the_project_is_trained_and_its_run_goes_on_after_a_resum
     first = script("--max-steps=2")
     assert first.wait(DEADLINE_S) == 0, first.output()
     assert KEY not in first.output()
-    reader = RunReader(open_bucket("local:bucket"), "r")
-    manifests = list(reader.manifests())
-    assert [manifest.version for manifest in manifests] == [0, 1, 2]
+    manifests = versions()
+    assert sorted(manifests) == [0, 1, 2]
+    assert manifests[0].files == (), "the Space has the untouched model already"
     assert [update["version"] for update in space.updates] == [0, 1, 2]
-    for manifest in manifests[1:]:
+    for manifest in (manifests[1], manifests[2]):
         assert {"reward", "environment/solved", "rewards/Guess", "rewards/bonus", "ratio"} <= manifest.trainer.keys()
         assert manifest.trainer["reward"] == pytest.approx(manifest.trainer["rewards/Guess"] + 0.5)
         assert 0 <= manifest.trainer["environment/solved"] <= manifest.trainer["rewards/Guess"] <= 1
-    assert 0 < sum(manifest.changed for manifest in manifests[1:])
+    assert 0 < manifests[1].changed + manifests[2].changed
     rollouts = [json.loads(line) for line in Path("bucket/r/rollouts/000002.jsonl").read_text().splitlines()]
     assert rollouts[0]["messages"][0]["content"] == "Guess a number. It is at most 3."
     assert rollouts[0]["messages"][1]["tool_calls"][0]["function"]["name"] == "guess"
-    steps = [json.loads(line) for line in Path("out/steps.jsonl").read_text().splitlines()]
-    assert [(step["step"], step["version"], step["kind"]) for step in steps] == [
-        (1, 1, manifests[1].kind),
-        (2, 2, manifests[2].kind),
+    assert [(step["step"], step["version"]) for step in records("steps.jsonl")] == [(1, 1), (2, 2)]
+    assert all(0 <= step["solve_rate"] <= 1 for step in records("steps.jsonl"))
+    assert [(sync["version"], sync["kind"], sync["pause_ms"]) for sync in records("syncs.jsonl")] == [
+        (version, manifests[version].kind, 50) for version in (0, 1, 2)
     ]
-    assert all(0 <= step["solve_rate"] <= 1 and step["pause_ms"] == 50 for step in steps)
-    saved = json.loads(Path("out/checkpoint-2/sync.json").read_text())
-    assert saved == {"run_id": "r", "version": 2, "fingerprint": manifests[2].fingerprint}
+    assert saved(2) == {"run_id": "r", "version": 2, "fingerprint": manifests[2].fingerprint}
 
     second = script("--max-steps=3", "--resume")
     assert second.wait(DEADLINE_S) == 0, second.output()
-    versions = {manifest.version: manifest for manifest in RunReader(open_bucket("local:bucket"), "r").manifests()}
-    assert sorted(versions) == [0, 1, 2, 3, 4]
-    assert versions[3].kind == "anchor"
-    assert versions[3].fingerprint == versions[2].fingerprint, "a resumed run starts from the weights it stopped at"
-    assert versions[3].writer_epoch == versions[2].writer_epoch + 1
-    assert json.loads(Path("out/steps.jsonl").read_text().splitlines()[-1])["step"] == 3
-    weights: dict[str, torch.Tensor] = {}
-    assert Follower(open_bucket("local:bucket"), "r").catch_up(weights).version == 4
+    assert "sync v2 is in the bucket already; training goes on from it" in second.output()
+    assert [update["version"] for update in space.updates] == [0, 1, 2, 2, 3], "the same weights are not sent again"
+    manifests = versions()
+    assert sorted(manifests) == [0, 1, 2, 3]
+    assert (manifests[3].kind, manifests[3].writer_epoch) == (manifests[2].kind, manifests[2].writer_epoch + 1)
+    assert records("steps.jsonl")[-1]["step"] == 3
+    assert saved(3) == {"run_id": "r", "version": 3, "fingerprint": fingerprint_in_bucket()}
+
+    Path("out/checkpoint-3/sync.json").unlink()  # as if the trainer had been killed while saving it
+    third = script("--max-steps=3", "--resume")
+    assert third.wait(DEADLINE_S) == 0, third.output()
+    assert "out/checkpoint-3 is passed over: it has no sync.json" in third.output()
+    assert [update["version"] for update in space.updates][5:] == [4, 5], "the Space was ahead, and follows"
+    manifests = versions()
+    assert manifests[4].kind == "anchor"
+    assert manifests[4].fingerprint == manifests[2].fingerprint, "training starts from the weights it stopped at"
+    assert saved(3) == {"run_id": "r", "version": 5, "fingerprint": fingerprint_in_bucket()}
+
+    place = Path("out/checkpoint-3/model.safetensors")
+    damaged = bytearray(place.read_bytes())
+    damaged[-1] ^= 0xFF
+    place.write_bytes(damaged)
+    fourth = script("--max-steps=4", "--resume")
+    assert fourth.wait(DEADLINE_S) == 1, fourth.output()
+    last = fourth.output().splitlines()[-1]
+    assert last.startswith("error: the weights loaded from out/checkpoint-3 have fingerprint "), last
+    assert sorted(versions()) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ctrl_c_once_saves_a_checkpoint_and_says_how_to_go_on(script: Script, folder: Path) -> None:
+def test_a_space_that_is_away_for_some_steps_costs_nothing(script: Script, space: FakeSpace) -> None:
+    running = script("--max-steps=8")
+    wait_for_line(running, "sync v1 ")
+    for path in ("/weights/update", "/v1/completions"):
+        space.fixed[path] = Answer(503, "<html>restarting</html>")
+    wait_for_line(running, "rollouts wait for")
+    wait_for_line(running, "is published, but not served yet: HTTP 503 <html>restarting</html>")
+    space.fixed.clear()
+    assert running.wait(DEADLINE_S) == 0, running.output()
+    assert "rollouts go on with" in running.output()
+    assert [step["step"] for step in records("steps.jsonl")] == list(range(1, 9))
+    newest = max(versions())
+    assert space.status["version"] == newest
+    assert fingerprint_in_bucket() == versions()[newest].fingerprint == saved(8)["fingerprint"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_space_that_is_stuck_ends_training_with_a_checkpoint_from_which_it_goes_on(
+    script: Script, space: FakeSpace
+) -> None:
+    running = script("--max-steps=100000", "--max-staleness=1", "--weight-sync-timeout=3")
+    wait_for_line(running, "sync v1 ")
+    started = psutil.Process(running.process.pid).children(recursive=True)
+    space.fixed["/weights/update"] = Answer(202, {"state": "staging"})
+    assert running.wait(DEADLINE_S) == 1, running.output()
+    *_, how, last = running.output().splitlines()
+    sentence = (
+        r"error: sync v\d+: vLLM serves version \d+ after 3 s of waiting, and training may be 1 ahead "
+        r'\(--max-staleness\); the last problem: HTTP 202 {"state": "staging"}'
+    )
+    assert re.fullmatch(sentence, last), last
+    step = max(int(path.parent.name.split("-")[1]) for path in Path("out").glob("checkpoint-*/sync.json"))
+    assert how == f"checkpoint saved in out/checkpoint-{step}; to go on, add: --resume --run-id r"
+    assert "Traceback" not in running.output()
+    assert not psutil.wait_procs(started, timeout=10)[1]
+
+    space.fixed.clear()
+    spent = max(versions())
+    again = script(f"--max-steps={step + 1}", "--resume")
+    assert again.wait(DEADLINE_S) == 0, again.output()
+    assert max(versions()) > max(spent, saved(step)["version"])
+    assert space.status["version"] == max(versions())
+    assert records("steps.jsonl")[-1]["step"] == step + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_space_that_stays_away_ends_training_with_a_checkpoint(script: Script, space: FakeSpace) -> None:
+    running = script("--max-steps=100000", "--weight-sync-timeout=3")
+    wait_for_line(running, "sync v1 ")
+    space.fixed["/v1/completions"] = Answer(503, {"error": "dirty"})
+    assert running.wait(DEADLINE_S) == 1, running.output()
+    *_, how, last = running.output().splitlines()
+    assert how.startswith("checkpoint saved in out/checkpoint-"), how
+    assert last.startswith(f"error: the rollouts stopped: {space.url} gave no answer for "), last
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ctrl_c_once_saves_a_checkpoint_and_says_how_to_go_on(script: Script, space: FakeSpace) -> None:
     running = script("--max-steps=100000")
     wait_for_line(running, "sync v1 ")
     started = interrupt(running)
     assert running.wait(DEADLINE_S) == 130, running.output()
     assert "stopping after this step with a checkpoint; Ctrl-C again stops at once" in running.output()
-    (checkpoint,) = Path("out").glob("checkpoint-*")
-    assert (checkpoint / "sync.json").is_file()
-    assert f"checkpoint saved in {checkpoint}; to go on, add: --resume --run-id r" in running.output()
+    (place,) = Path("out").glob("checkpoint-*")
+    assert (place / "sync.json").is_file()
+    assert f"checkpoint saved in {place}; to go on, add: --resume --run-id r" in running.output()
+    newest = max(versions())
+    assert space.status["version"] == newest, "the Space has what the checkpoint has"
+    assert versions()[newest].fingerprint == json.loads((place / "sync.json").read_text())["fingerprint"]
     assert "Traceback" not in running.output()
     assert not psutil.wait_procs(started, timeout=10)[1]
 
@@ -318,7 +435,8 @@ def test_a_key_that_is_withdrawn_ends_the_training_in_one_sentence(script: Scrip
     started = psutil.Process(running.process.pid).children(recursive=True)
     space.fixed["/v1/completions"] = Answer(401, {"error": "no or wrong key"})
     assert running.wait(DEADLINE_S) == 1, running.output()
-    last = running.output().splitlines()[-1]
+    *_, how, last = running.output().splitlines()
+    assert how.startswith("checkpoint saved in out/checkpoint-"), how
     assert last.startswith(f"error: the rollouts stopped: {space.url}/v1/completions answered HTTP 401"), last
     assert "Traceback" not in running.output()
     assert KEY not in running.output()

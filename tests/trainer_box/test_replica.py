@@ -1,13 +1,14 @@
 """The trainer's view of a Space, against a scripted one: who it says it is, what it waits for, what it tells."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from shared.errors import SyncError
 from shared.types import DataFile, Manifest, now
 from tests.trainer_box.fake_space import CUT_OFF, TIMES, Answer, FakeSpace, fake_space
-from trainer_box.replica import Acknowledgement, Replica, vllm_headers
+from trainer_box.replica import Acknowledgement, NeedsAnchorError, Pending, Replica, vllm_headers
 
 KEY = "a-very-secret-key"
 BUCKET = "local:/somewhere"
@@ -47,69 +48,121 @@ def test_what_is_no_address_is_one_sentence(monkeypatch: pytest.MonkeyPatch, url
         Replica(url)
 
 
+def served(version: int, **changes: Any) -> dict[str, Any]:
+    """The status of a Space that serves a version of the run."""
+    last_sync = {"version": version, **TIMES}
+    known = {"run_id": "run", "version": version, "fingerprint": "0" * 16, "state": "serving", "last_sync": last_sync}
+    return {**known, **changes}
+
+
 def test_an_update_is_announced_as_the_space_expects_it_and_acknowledged_with_its_times(space: FakeSpace) -> None:
-    assert Replica(space.url + "/").update(BUCKET, manifest(), 5) == Acknowledgement(3, 1200.0, 50.0, 20.0)
+    assert Replica(space.url + "/").update(BUCKET, manifest()) == Acknowledgement(3, 1200.0, 50.0, 20.0)
     (message,) = space.updates
     assert message == {"repo_id": BUCKET, "filename": manifest().path, "version": 3, "run_id": "run"}
     assert space.headers[-1]["Authorization"] == f"Bearer {KEY}"
 
 
+def test_a_later_version_that_is_live_has_times_of_its_own(space: FakeSpace) -> None:
+    space.script = [Answer(200, {"version": 5, "kind": "delta", **TIMES})]
+    assert Replica(space.url).update(BUCKET, manifest()) == Acknowledgement(3, 0, 0, 0)
+
+
+def test_a_version_that_is_under_way_is_no_problem(space: FakeSpace) -> None:
+    space.script = [Answer(202, {"state": "staging"})]
+    assert Replica(space.url).update(BUCKET, manifest()) == Pending('HTTP 202 {"state": "staging"}', is_under_way=True)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_an_answer_that_may_pass_is_told_and_left_to_the_caller(space: FakeSpace, status: int) -> None:
+    space.script = [Answer(status, "<html>\n\n<b>Bad   gateway</b>\n</html>")]
+    assert Replica(space.url).update(BUCKET, manifest()) == Pending(f"HTTP {status} <html> <b>Bad gateway</b> </html>")
+    assert len(space.updates) == 1
+
+
+@pytest.mark.parametrize("body", ["<html>starting</html>", {}, {"version": 2}, {"version": None}, [3]])
+def test_an_answer_that_does_not_say_the_version_is_no_acknowledgement(space: FakeSpace, body: Any) -> None:
+    space.script = [Answer(200, body)]
+    answer = Replica(space.url).update(BUCKET, manifest())
+    assert isinstance(answer, Pending)
+    assert answer.reason.startswith("HTTP 200 ")
+
+
+def test_a_lost_answer_is_looked_up_in_the_status(space: FakeSpace) -> None:
+    space.script = [Answer(CUT_OFF)]
+    space.status = served(3)
+    assert Replica(space.url).update(BUCKET, manifest()) == Acknowledgement(3, 1200.0, 50.0, 20.0)
+    space.script = [Answer(CUT_OFF)]
+    space.status = served(4)
+    assert Replica(space.url).update(BUCKET, manifest()) == Acknowledgement(3, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
-    "first",
-    [Answer(202), Answer(CUT_OFF), Answer(502, "<html>Bad gateway</html>"), Answer(503), Answer(504)],
+    "status",
+    [
+        served(2),
+        served(3, run_id="another"),
+        served(3, state="catching_up"),
+        served(3, state="dirty"),
+        {"run_id": None, "version": None, "fingerprint": None, "state": "starting", "last_sync": None},
+        "<html>Bad gateway</html>",
+    ],
 )
-def test_an_answer_that_is_late_or_lost_is_asked_for_again(space: FakeSpace, first: Answer) -> None:
-    space.script = [first, Answer(200, {"version": 3, "kind": "delta", **TIMES})]
-    assert Replica(space.url).update(BUCKET, manifest(), 5).version == 3
-    assert len(space.updates) == 2
-    assert space.updates[0] == space.updates[1]
+def test_a_lost_answer_stays_unknown_when_the_status_does_not_say_so(space: FakeSpace, status: Any) -> None:
+    space.script = [Answer(CUT_OFF)]
+    space.fixed["/weights/status"] = Answer(200, status)
+    answer = Replica(space.url).update(BUCKET, manifest())
+    assert isinstance(answer, Pending)
+    assert answer.reason.startswith("RemoteProtocolError: ")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 500])
-def test_a_refusal_is_told_at_once_with_status_and_body(space: FakeSpace, status: int) -> None:
-    space.script = [Answer(status, {"error": "no path", "need": "anchor"})]
+def test_a_lost_answer_stays_unknown_when_the_status_is_lost_too(space: FakeSpace) -> None:
+    space.script = [Answer(CUT_OFF)]
+    space.fixed["/weights/status"] = Answer(CUT_OFF)
+    assert isinstance(Replica(space.url).update(BUCKET, manifest()), Pending)
+
+
+def test_a_space_that_serves_the_version_with_other_weights_is_refused(space: FakeSpace) -> None:
+    space.script = [Answer(CUT_OFF)]
+    space.status = served(3, fingerprint="1" * 16)
+    with pytest.raises(SyncError, match=f"serves version 3 with fingerprint {'1' * 16}, .* with {'0' * 16}"):
+        Replica(space.url).update(BUCKET, manifest())
+
+
+def test_a_space_that_needs_an_anchor_says_so(space: FakeSpace) -> None:
+    space.script = [Answer(409, {"error": "no path", "need": "anchor"})]
+    with pytest.raises(NeedsAnchorError, match="refused version 3 of run 'run': HTTP 409 .*no path"):
+        Replica(space.url).update(BUCKET, manifest())
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refusal_is_told_with_status_and_body(space: FakeSpace, status: int) -> None:
+    space.script = [Answer(status, {"error": "older run"})]
     with pytest.raises(SyncError) as caught:
-        Replica(space.url).update(BUCKET, manifest(), 60)
+        Replica(space.url).update(BUCKET, manifest())
     sentence = str(caught.value)
-    assert f"refused version 3 of run 'run': HTTP {status}" in sentence
-    assert '"need": "anchor"' in sentence
+    assert sentence.endswith(f'refused version 3 of run \'run\': HTTP {status} {{"error": "older run"}}')
+    assert not isinstance(caught.value, NeedsAnchorError)
     assert KEY not in sentence
     assert len(space.updates) == 1
 
 
-def test_a_page_in_place_of_an_answer_is_told_in_one_line(space: FakeSpace) -> None:
-    space.script = [Answer(404, "<html>\n\n<b>Not   found</b>\n</html>")]
-    with pytest.raises(SyncError) as caught:
-        Replica(space.url).update(BUCKET, manifest(), 60)
-    assert str(caught.value).endswith("HTTP 404 <html> <b>Not found</b> </html>")
-
-
-def test_an_acknowledgement_that_is_no_json_is_one_sentence(space: FakeSpace) -> None:
-    space.script = [Answer(200, "<html>hello</html>")]
-    with pytest.raises(SyncError, match="/weights/update .* did not answer with JSON"):
-        Replica(space.url).update(BUCKET, manifest(), 60)
-
-
-def test_a_version_that_is_not_live_in_time_is_told_with_the_last_answer(space: FakeSpace) -> None:
-    space.script = [Answer(202, {"state": "staging"})] * 1000
-    with pytest.raises(SyncError) as caught:
-        Replica(space.url).update(BUCKET, manifest(), 0.05)
-    assert "does not serve version 3 after 0 s: HTTP 202" in str(caught.value)
-    assert "staging" in str(caught.value)
-    assert len(space.updates) > 1
-
-
-def test_a_space_out_of_reach_is_told_after_the_deadline_without_the_key(
-    space: FakeSpace, free_port: Callable[[], int]
-) -> None:
+def test_a_space_out_of_reach_is_told_without_the_key(space: FakeSpace, free_port: Callable[[], int]) -> None:
     replica = Replica(f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(SyncError, match="does not serve version 3 .* ConnectError") as caught:
-        replica.update(BUCKET, manifest(), 0.05)
+    answer = replica.update(BUCKET, manifest())
+    assert isinstance(answer, Pending)
+    assert answer.reason.startswith("ConnectError: ")
     with pytest.raises(SyncError, match="not ready after 0 s .*ConnectError.*is it running") as unready:
         replica.wait_until_healthy(0.05)
     with pytest.raises(SyncError, match="cannot be reached: ConnectError") as unreachable:
         replica.status()
-    assert KEY not in f"{caught.value} {unready.value} {unreachable.value}"
+    assert KEY not in f"{answer} {unready.value} {unreachable.value}"
+
+
+@pytest.mark.parametrize("body", ["<html>hello</html>", [1]])
+def test_a_status_that_is_no_json_object_is_one_sentence(space: FakeSpace, body: Any) -> None:
+    space.fixed["/weights/status"] = Answer(200, body)
+    with pytest.raises(SyncError, match="/weights/status .* did not answer with JSON"):
+        Replica(space.url).status()
 
 
 def test_a_space_that_starts_is_waited_for(space: FakeSpace) -> None:

@@ -42,6 +42,12 @@ def step(number: int, reward: float | None = 0.0, **changes: Any) -> Json:
     }
 
 
+def absorbed(number: int, reward: float | None = 0.0) -> Json:
+    """A step whose sync point has no version of its own."""
+    of_sync = ("kind", "payload_bytes", "changed", "total", "sparsity", "pause_ms")
+    return step(number, reward, **dict.fromkeys(of_sync))
+
+
 def steps(rewards: Sequence[float | None]) -> list[Json]:
     return [step(number, reward) for number, reward in enumerate(rewards, start=1)]
 
@@ -111,6 +117,19 @@ def test_the_report_is_written_with_its_means_and_steps(tmp_path: Path) -> None:
     assert summary["steps"] == records
 
 
+def test_the_means_of_syncs_are_over_the_steps_that_have_one(tmp_path: Path) -> None:
+    records = [step(1, payload_bytes=100, pause_ms=10.0), absorbed(2), step(3, payload_bytes=300, pause_ms=30.0)]
+    summary = report.summarise(records, FACTS, tmp_path)
+    assert (summary["mean_payload_bytes"], summary["mean_pause_ms"]) == (200, 20)
+    assert summary["steps"] == records
+
+
+def test_a_run_without_any_sync_of_a_step_can_be_shown(tmp_path: Path) -> None:
+    console, output = shown()
+    report.show(console, report.summarise([absorbed(1)], FACTS, tmp_path), tmp_path)
+    assert "mean payload - kB of a 1340 kB model" in output.getvalue()
+
+
 def test_numbers_that_are_none_or_nan_leave_a_valid_report(tmp_path: Path) -> None:
     odd = {"agreement": {"tokens": 1, "importance_ratio": math.nan, "max_logprob_difference": math.inf}}
     records = [step(1, None, importance_ratio=None, solve_rate=None), step(2, math.nan)]
@@ -128,11 +147,16 @@ def shown(width: int = 200) -> tuple[Console, io.StringIO]:
 
 def test_the_table_has_a_row_per_step_and_a_dash_for_what_is_unknown() -> None:
     console, output = shown()
-    console.print(report.table([step(7, 0.5), step(8, None, solve_rate=None, staleness=None)], "steps"))
-    head, first, second = [line.split() for line in output.getvalue().splitlines() if len(line.split()) > 9]
+    known, unknown = step(7, 0.5), step(8, None, solve_rate=None, staleness=None)
+    console.print(report.table([known, unknown, absorbed(9, 0.5), {**known, "step": 10, "kind": None}], "steps"))
+    head, first, second, third, fourth = [
+        line.split() for line in output.getvalue().splitlines() if len(line.split()) > 9
+    ]
     assert " ".join(head) == "step reward solved version kind kB sparsity pause ms staleness ratio"
     assert first == ["7", "+0.500", "0.25", "7", "delta", "350", "0.700", "12", "1.5", "1.001"]
     assert second == ["8", "-", "-", "8", "delta", "350", "0.700", "12", "-", "1.001"]
+    assert third == ["9", "+0.500", "0.25", "9", "-", "-", "-", "-", "1.5", "1.001"], "a later sync covered it"
+    assert fourth[4:8] == ["-"] * 4
 
 
 def test_the_end_tells_learning_payload_agreement_and_sparsity(tmp_path: Path) -> None:

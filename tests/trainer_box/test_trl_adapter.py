@@ -1,15 +1,10 @@
-"""TRL with our sync: what a sync point hands over, what a rollout child sends and scores, and no vLLM in either."""
+"""TRL with our sync: what a sync point hands over, what a checkpoint holds, and how training ends when it must."""
 
-import asyncio
 import json
 import math
-import multiprocessing
 import queue
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,47 +13,21 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer
+from safetensors.torch import load_file, save_file
 
 from shared.errors import SyncError
 from shared.types import Json
-from tests.trainer_box import children
-from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
-from trainer_box.reward import Reward
+from trainer_box import checkpoint
 from trainer_box.tiny_policy import tiny_policy_path
 
 # isort: off
 # the adapter comes first, so that TRL is imported without vLLM
-from trainer_box.trl_adapter import CHECKPOINT_FILE, DeltaSyncTrainer, NamedTensors, RolloutLoop, RolloutWorker
-from trainer_box.trl_adapter import TrainingConfig
-from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, RolloutSample, TrainingSequence
+from trainer_box.trl_adapter import DeltaSyncTrainer, TrainingConfig
+from trainer_box.weight_sync import StoppedError, Weights
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 # isort: on
 
 MODEL = str(tiny_policy_path())
-KEY = "a-very-secret-key"
-DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(MODEL)
-
-
-@pytest.mark.slow
-def test_the_adapter_and_a_rollout_child_are_imported_without_vllm() -> None:
-    """The child finds its function by name, so the module that holds it is the first that it imports."""
-    code = (
-        "import sys, pickle\n"
-        "from trainer_box import trl_adapter\n"
-        "target = pickle.dumps(trl_adapter.async_rollout_worker._child_main)\n"
-        "assert target.count(b'trainer_box.trl_adapter') == 1 and b'trl.' not in target, target\n"
-        "print([name for name in sys.modules if name.partition('.')[0] == 'vllm'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
-    assert done.stdout == "[]\n", done.stderr
-
-
-# The trainer, with samples that are there already in the place of a rollout child.
 
 
 class Worker:
@@ -77,25 +46,29 @@ class Worker:
         self.versions.append(model_version)
 
     def check_health(self, stale_after_s: float) -> None:
-        raise AssertionError("there are too few samples")
+        raise SyncError("the rollouts stopped: no answer")
 
 
 class Sync:
-    """Keeps what it is handed; versions go up in tens, as if most sync points had been absorbed."""
+    """Keeps what it is handed; numbers go up in tens. `failing` is what the points from `failing_from` on raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, failing: SyncError | None = None, failing_from: int = 0) -> None:
         self.weights: list[dict[str, torch.Tensor]] = []
         self.numbers: list[Json] = []
         self.rollouts: list[Sequence[Json]] = []
+        self.failing = failing
+        self.failing_from = failing_from
 
-    def __call__(self, named: NamedTensors, numbers: Json, rollouts: Sequence[Json]) -> int:
-        self.weights.append({name: tensor.clone() for name, tensor in named})
+    def __call__(self, weights: Weights, numbers: Json, rollouts: Sequence[Json]) -> int:
+        if self.failing is not None and len(self.weights) >= self.failing_from:
+            raise self.failing
+        self.weights.append({name: tensor.clone() for name, tensor in weights()})
         self.numbers.append(numbers)
         self.rollouts.append(rollouts)
         return 10 * (len(self.weights) - 1)
 
-    def checkpoint_state(self) -> Json:
-        return {"run_id": "r", "version": 10 * (len(self.weights) - 1)}
+    def checkpoint_state(self, weights: Weights) -> Json:
+        return {"run_id": "r", "version": 10 * (len(self.weights) - 1), "tensors": len(list(weights()))}
 
 
 def sample(number: int, reward: float = 1.0, version: int = 0) -> RolloutSample:
@@ -112,8 +85,17 @@ def sample(number: int, reward: float = 1.0, version: int = 0) -> RolloutSample:
     )
 
 
+def nothing(trainer: DeltaSyncTrainer) -> None: ...
+
+
 def train(
-    folder: Path, samples: Sequence[RolloutSample], change: Callable[[DeltaSyncTrainer], None], steps: int
+    folder: Path,
+    samples: Sequence[RolloutSample],
+    change: Callable[[DeltaSyncTrainer], None] = nothing,
+    sync: Sync | None = None,
+    steps: int = 3,
+    resume: str | None = None,
+    **options: Any,
 ) -> Any:
     arguments = TrainingConfig(
         output_dir=str(folder),
@@ -122,6 +104,7 @@ def train(
         token_budget=0,
         learning_rate=1e-2,
         max_staleness=100,
+        **options,
     )
     trainer = DeltaSyncTrainer(
         model=MODEL,
@@ -130,9 +113,9 @@ def train(
         train_dataset=Dataset.from_list([{"prompt": "x"}]),
         rollout_worker=Worker(samples),
     )
-    trainer.policy_sync = Sync()
+    trainer.policy_sync = sync or Sync()
     change(trainer)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     return trainer
 
 
@@ -141,7 +124,7 @@ def test_a_run_hands_over_every_parameter_its_numbers_and_a_few_rollouts(tmp_pat
         trainer.model.model.layers[0].requires_grad_(False)
 
     rewards = [1.0, 3.0, 2.0, math.nan, math.nan, math.nan, 5.0, 5.0]  # the data loader is one batch ahead
-    trainer = train(tmp_path, [sample(i, reward) for i, reward in enumerate(rewards)], freeze, steps=3)
+    trainer = train(tmp_path, [sample(i, reward) for i, reward in enumerate(rewards)], freeze)
     sync, names = trainer.policy_sync, {name for name, _ in trainer.model.named_parameters()}
     assert [set(weights) for weights in sync.weights] == [names] * 4, "before the first step and after each"
     assert all(not tensor.requires_grad for tensor in sync.weights[0].values())
@@ -161,12 +144,15 @@ def test_a_run_hands_over_every_parameter_its_numbers_and_a_few_rollouts(tmp_pat
     assert sync.rollouts[1][0]["numbers"]["reward"] == 1.0
     assert "NaN" not in json.dumps(sync.rollouts)
 
-    assert trainer.rollout_worker.versions == [0, 10, 20, 30], "the versions are those that were acknowledged"
-    assert trainer.model_version == 30
+    assert trainer.model_version == 30, "the sync point"
+    assert trainer.rollout_worker.versions == [], "what rollouts are told is what was acknowledged"
+    trainer.acknowledge(20)
+    assert trainer.rollout_worker.versions == [20]
     callbacks = {type(callback).__name__ for callback in trainer.callback_handler.callbacks}
     assert not callbacks & {"PrinterCallback", "ProgressCallback"}, "progress is told by our own lines"
-    saved = json.loads((tmp_path / "checkpoint-3" / CHECKPOINT_FILE).read_text())
-    assert saved == {"run_id": "r", "version": 30}
+    saved = json.loads((tmp_path / "checkpoint-3" / checkpoint.FILE).read_text())
+    assert saved == {"run_id": "r", "version": 30, "tensors": len(names)}
+    assert trainer.failure is None
 
 
 def test_the_names_are_those_of_the_checkpoint_whatever_wraps_the_modules() -> None:
@@ -174,231 +160,135 @@ def test_the_names_are_those_of_the_checkpoint_whatever_wraps_the_modules() -> N
     model = SimpleNamespace(named_parameters=lambda: [(name, torch.zeros(1)) for name in wrapped])
     unready: Any = DeltaSyncTrainer.__new__(DeltaSyncTrainer)
     unready.accelerator, unready.model = SimpleNamespace(unwrap_model=lambda wrapper: wrapper), model
-    assert [name for name, _ in unready._named_tensors()] == ["model.a", "model.b", "m.c", "plain"]
+    assert [name for name, _ in unready.named_tensors()] == ["model.a", "model.b", "m.c", "plain"]
 
 
-def test_a_version_that_cannot_be_served_ends_training(tmp_path: Path) -> None:
-    class Refused(Sync):
-        def __call__(self, named: NamedTensors, numbers: Json, rollouts: Sequence[Json]) -> int:
-            raise SyncError("HTTP 409")
-
-    def refuse(trainer: DeltaSyncTrainer) -> None:
-        trainer.policy_sync = Refused()
-
-    with pytest.raises(SyncError, match="HTTP 409"):
-        train(tmp_path, [], refuse, steps=1)
+def whole(folder: Path) -> list[str]:
+    """The checkpoints that can be gone on from."""
+    return sorted(path.parent.name for path in folder.glob(f"checkpoint-*/{checkpoint.FILE}"))
 
 
-# The rollout loop, in a thread instead of a child.
-
-
-class Guess:
-    """Whoever ends the turn without a guess has not solved it."""
-
-    def reset(self, **row: Any) -> str:
-        return " Go."
-
-    def guess(self, number: int) -> str:
-        """Guess.
-
-        Args:
-            number: Any.
-        """
-        return "wrong"
-
-    def get_reward(self) -> Reward:
-        return Reward(0.25, {"solved": 0.0, "tries": 1.0})
-
-
-class PlainGuess(Guess):
-    def get_reward(self) -> float:  # type: ignore[override]
-        return 0.5
-
-
-def make_loop(url: str, tokenizer: Any, environment: type[Guess] | None = Guess, rewards: Any = ()) -> RolloutLoop:
-    return RolloutLoop(
-        model_name="tiny",
-        dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "Hello."}]}]),
-        reward_funcs=list(rewards),
-        processing_class=tokenizer,
-        eos_token_ids=[tokenizer.eos_token_id],
-        rollout_buffer=queue.Queue(),
-        model_version_value=SimpleNamespace(value=0),
-        heartbeat_value=SimpleNamespace(value=0.0),
-        failed_event=threading.Event(),
-        exception_info_queue=queue.Queue(),
-        metrics_queue=queue.Queue(),
-        environment_factory=environment,
-        num_generations=2,
-        max_inflight_tasks=4,
-        vllm_server_url=url,
-        chat_template_kwargs={"enable_thinking": False},
-    )
-
-
-@contextmanager
-def running(loop: RolloutLoop) -> Iterator[None]:
-    thread = threading.Thread(target=loop.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        if not loop._loop.is_closed():
-            loop._loop.call_soon_threadsafe(loop._stop_event.set)
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-
-
-@pytest.fixture
-def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
-    monkeypatch.setenv("VLLM_API_KEY", KEY)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with fake_space("tiny", key=KEY) as server:
-        yield server
-
-
-def test_rollouts_carry_the_key_and_the_parts_of_their_rewards(space: FakeSpace, tokenizer: Any) -> None:
-    space.complete = lambda body: ([tokenizer.eos_token_id], [-1.0])
-    loop = make_loop(space.url, tokenizer)
-    with running(loop):
-        samples = [loop.rollout_buffer.get(timeout=DEADLINE_S) for _ in range(4)]
-    assert all(headers["Authorization"] == f"Bearer {KEY}" for headers in space.headers)
-    assert all(body["model"] == "tiny" and body["return_token_ids"] for body in space.completions)
-    for found in samples:
-        assert found.metrics["reward"] == 0.25
-        assert found.metrics["environment/solved"] == 0.0
-        assert found.metrics["environment/tries"] == 1.0
-        assert found.prompt[0]["content"] == "Hello. Go."
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_an_answer_that_no_retry_can_mend_ends_the_rollouts_in_one_sentence(
-    space: FakeSpace, tokenizer: Any, status: int
+@pytest.mark.parametrize("error", [StoppedError("not served"), SyncError("HTTP 409")])
+def test_a_first_version_that_cannot_be_served_ends_training_with_nothing_to_save(
+    tmp_path: Path, error: SyncError
 ) -> None:
-    space.fixed["/v1/completions"] = Answer(status, {"error": "no such model"})
-    loop = make_loop(space.url, tokenizer)
-    with running(loop):
-        name, message, _ = loop._exception_info_queue.get(timeout=DEADLINE_S)
-    assert name == "SyncError"
-    assert message == f'{space.url}/v1/completions answered HTTP {status}: {{"error": "no such model"}}'
-    assert len(space.headers) <= 4, "none was asked twice"
+    with pytest.raises(SyncError, match=str(error)):
+        train(tmp_path, [], sync=Sync(error))
+    assert whole(tmp_path) == []
 
 
-def test_an_answer_that_may_pass_is_asked_for_again(
-    space: FakeSpace, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+def test_who_cannot_be_kept_up_with_ends_training_with_a_checkpoint(tmp_path: Path) -> None:
+    reason = StoppedError("sync v20: vLLM serves version 0 after 120 s")
+    trainer = train(tmp_path, [sample(i) for i in range(8)], sync=Sync(reason, failing_from=2))
+    assert trainer.failure is reason
+    assert trainer.state.global_step == 2
+    assert whole(tmp_path) == ["checkpoint-2"]
+
+
+def test_weights_that_are_not_what_they_should_be_are_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(SyncError, match="training has diverged"):
+        train(tmp_path, [sample(i) for i in range(8)], sync=Sync(SyncError("training has diverged"), failing_from=2))
+    assert whole(tmp_path) == []
+
+
+def quick_to_ask(trainer: DeltaSyncTrainer) -> None:
+    """Whether the rollouts are well is asked as soon as there is no sample."""
+    make = trainer.get_train_dataloader
+
+    def made() -> Any:
+        loader = make()
+        trainer._rollout_dataset.poll_interval_s = 0.01
+        return loader
+
+    trainer.get_train_dataloader = made
+
+
+def test_rollouts_that_end_end_training_with_a_checkpoint(tmp_path: Path) -> None:
+    trainer = train(tmp_path, [sample(i) for i in range(7)], quick_to_ask, steps=9)
+    assert str(trainer.failure) == "the rollouts stopped: no answer"
+    assert 0 < trainer.state.global_step < 9
+    assert whole(tmp_path) == [f"checkpoint-{trainer.state.global_step}"]
+
+
+def test_rollouts_that_end_before_the_first_step_leave_nothing_to_save(tmp_path: Path) -> None:
+    with pytest.raises(SyncError, match="the rollouts stopped: no answer"):
+        train(tmp_path, [sample(0)], quick_to_ask)
+    assert whole(tmp_path) == []
+
+
+def test_older_checkpoints_are_deleted_once_the_new_one_is_whole(tmp_path: Path) -> None:
+    def checked(trainer: DeltaSyncTrainer) -> None:
+        save = trainer.save_model
+
+        def saved(*arguments: Any, **options: Any) -> None:
+            during.append(whole(tmp_path))
+            save(*arguments, **options)
+
+        trainer.save_model = saved
+
+    during: list[list[str]] = []
+    train(tmp_path, [sample(i) for i in range(8)], checked, save_steps=1, save_total_limit=1)
+    assert during == [[], ["checkpoint-1"], ["checkpoint-2"]]
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("PytorchStreamWriter failed writing file"), OSError("no space left")])
+def test_a_checkpoint_that_cannot_be_saved_is_not_whole(tmp_path: Path, error: Exception) -> None:
+    def full(trainer: DeltaSyncTrainer) -> None:
+        def save_optimizer(folder: str) -> None:
+            raise error
+
+        trainer._save_optimizer_and_scheduler = save_optimizer
+
+    with pytest.raises((SyncError, OSError), match=str(error)):
+        train(tmp_path, [sample(i) for i in range(8)], full)
+    assert (tmp_path / "checkpoint-3" / "model.safetensors").is_file()
+    assert whole(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole checkpoint of one step."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(folder, [sample(i) for i in range(4)], steps=1)
+    return folder / "checkpoint-1"
+
+
+def test_a_checkpoint_is_gone_on_from(tmp_path: Path, trained: Path) -> None:
+    trainer = train(tmp_path, [sample(i) for i in range(4)], steps=2, resume=str(trained))
+    assert trainer.state.global_step == 2
+    first = trainer.policy_sync.weights[0]
+    stored = load_file(trained / "model.safetensors")
+    assert all(torch.equal(first[name], stored[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("model.safetensors", "the model"),
+        ("optimizer.pt", "the optimizer's state"),
+        ("scheduler.pt", "the optimizer's state"),
+        ("rng_state.pth", "the random numbers' state"),
+    ],
+)
+@pytest.mark.parametrize("kept", [0, 900])
+def test_a_file_that_was_cut_off_is_one_sentence(
+    tmp_path: Path, trained: Path, name: str, what: str, kept: int
 ) -> None:
-    space.complete = lambda body: ([tokenizer.eos_token_id], [-1.0])
-    space.fixed["/v1/completions"] = Answer(503, {"error": "dirty"})
-    waits: list[float] = []
-    sleep = asyncio.sleep
-
-    async def short_sleep(seconds: float) -> None:
-        if seconds >= 1:
-            waits.append(seconds)
-            space.fixed.clear()
-        await sleep(min(seconds, 0.01))
-
-    monkeypatch.setattr("trl.experimental.async_grpo.async_rollout_worker.asyncio.sleep", short_sleep)
-    loop = make_loop(space.url, tokenizer)
-    with running(loop):
-        assert loop.rollout_buffer.get(timeout=DEADLINE_S).metrics["reward"] == 0.25
-    assert waits
-
-
-def score(loop: RolloutLoop, group: RolloutGroup) -> list[RolloutSample]:
-    try:
-        samples: list[RolloutSample] = loop._loop.run_until_complete(loop._score_group(group))
-        return samples
-    finally:
-        loop._tool_pool.shutdown()
-        loop._loop.close()
-
-
-def group_of(rows: Sequence[int], rewards: Sequence[Any]) -> RolloutGroup:
-    """Conversations that made the given numbers of training rows."""
-    count, row = len(rows), TrainingSequence([1, 2], [0, 1], [0.0, -1.0], "x")
-    return RolloutGroup(
-        prompts=[[{"role": "user", "content": str(i)}] for i in range(count)],
-        reward_kwargs={},
-        completions=[[{"role": "assistant", "content": "x"}]] * count,
-        completions_ids=[[1]] * count,
-        completions_sequences=[[row] * n for n in rows],
-        tool_call_counts=[0] * count,
-        tool_failure_counts=[0] * count,
-        model_version=0,
-        group_id=0,
-        env_rewards=list(rewards),
-        rollout_rewards=[None] * count,
-    )
-
-
-def test_every_row_of_a_conversation_gets_its_own_parts(tokenizer: Any) -> None:
-    rewards = [(Guess, Reward(1.0, {"solved": 1.0})), (Guess, Reward(0.0, {"solved": 0.0})), (Guess, None)]
-    samples = score(make_loop("http://unused", tokenizer), group_of([2, 0, 1], rewards))
-    assert [found.prompt[0]["content"] for found in samples] == ["0", "0", "2"]
-    assert [found.metrics.get("environment/solved") for found in samples] == [1.0, 1.0, None]
-    assert math.isnan(samples[2].metrics["reward"])
-
-
-def test_a_reward_that_is_a_plain_number_has_no_parts(tokenizer: Any) -> None:
-    samples = score(make_loop("http://unused", tokenizer, PlainGuess), group_of([1, 1], [(PlainGuess, 0.5)] * 2))
-    assert [found.metrics["reward"] for found in samples] == [0.5, 0.5]
-    assert not any(name.startswith("environment/") for found in samples for name in found.metrics)
-
-
-def test_without_an_environment_the_reward_functions_score_alone(tokenizer: Any) -> None:
-    def reward(completions: list[Any], **columns: Any) -> list[float]:
-        return [2.0] * len(completions)
-
-    loop = make_loop("http://unused", tokenizer, None, [reward])
-    assert [found.metrics["rewards/reward"] for found in score(loop, group_of([1, 1], []))] == [2.0, 2.0]
-
-
-# The handle on the child.
-
-
-def test_what_the_child_cannot_be_given_is_one_sentence() -> None:
-    worker = RolloutWorker(environment_factory=lambda: None)
-    with pytest.raises(SyncError, match="the rollouts could not start: .*must be picklable"):
-        worker.start()
-
-
-def test_a_child_that_failed_is_told_in_one_sentence() -> None:
-    worker = RolloutWorker()
-    worker._exception_info_queue.put(("SyncError", "http://x answered HTTP 401: no key", "Traceback ..."))
-    worker._failed_event.set()
+    place = tmp_path / "checkpoint-1"
+    shutil.copytree(trained, place)
+    (place / name).write_bytes((trained / name).read_bytes()[:kept])
     with pytest.raises(SyncError) as caught:
-        wait_for_info(worker)
-        worker.check_health(300)
-    assert str(caught.value) == "the rollouts stopped: http://x answered HTTP 401: no key"
+        train(tmp_path, [sample(i) for i in range(4)], steps=2, resume=str(place))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{what} of {place} cannot be loaded: ")
+    assert "\n" not in sentence
 
 
-def wait_for_info(worker: RolloutWorker) -> None:
-    """A queue between processes delivers a moment later."""
-    assert worker._exception_info_queue._reader.poll(DEADLINE_S)
-
-
-def ended_process(target: Callable[..., None], *arguments: Any) -> multiprocessing.process.BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
-    process.start()
-    process.join(DEADLINE_S)
-    assert process.exitcode == 7
-    return process
-
-
-def test_a_worker_whose_child_died_can_be_stopped() -> None:
-    worker = RolloutWorker()
-    worker._process = ended_process(children.die_while_a_thread_waits, worker._stop_event_mp)
-    stopping = threading.Thread(target=worker.stop, daemon=True)
-    stopping.start()
-    stopping.join(DEADLINE_S)
-    assert not stopping.is_alive()
-
-
-def test_a_child_that_is_gone_without_a_word_is_noticed_at_once() -> None:
-    worker = RolloutWorker()
-    worker._heartbeat_value.value = 2e9
-    worker.check_health(300)
-    worker._process = ended_process(children.end_at_once, 7)
-    with pytest.raises(SyncError, match="the rollouts stopped: their process ended with exit code 7"):
-        worker.check_health(300)
+def test_a_model_of_another_shape_is_one_sentence(tmp_path: Path, trained: Path) -> None:
+    place = tmp_path / "checkpoint-1"
+    shutil.copytree(trained, place)
+    tensors = {name: tensor[:-1].contiguous() for name, tensor in load_file(place / "model.safetensors").items()}
+    save_file(tensors, place / "model.safetensors")
+    with pytest.raises(SyncError, match="the model of .* cannot be loaded: RuntimeError .*size mismatch"):
+        train(tmp_path, [sample(i) for i in range(4)], steps=2, resume=str(place))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from shared.errors import SyncError
-from tests.trainer_box.test_report import step
+from tests.trainer_box.test_report import absorbed, step
 from trainer_box.processes import Unit, Units
 from trainer_box.watch import watch
 
@@ -17,11 +17,16 @@ TRAINER = """
 import json, sys, time
 folder, steps = sys.argv[1], json.loads(sys.argv[2])
 print("loading weights")
-with open(f"{folder}/steps.jsonl", "a") as file:
-    for step in steps:
-        line = json.dumps(step)
-        file.write(line[:7]); file.flush(); time.sleep(0.2)
-        file.write(line[7:] + "\\n"); file.flush()
+def write(name, record):
+    line = json.dumps(record)
+    with open(f"{folder}/{name}.jsonl", "a") as file:
+        file.write(line[:7]); file.flush(); time.sleep(0.1)
+        file.write(line[7:] + "\\n")
+of_sync = ("kind", "payload_bytes", "changed", "total", "sparsity", "pause_ms")
+for step in steps:
+    write("steps", {name: value for name, value in step.items() if name not in of_sync})
+    if step["kind"]:
+        write("syncs", {name: step[name] for name in ("version", *of_sync)})
         print(f"sync v{step['version']} delta", flush=True)
 print("sparsity of one more step: 0.5")
 sys.exit(int(sys.argv[3]))
@@ -50,15 +55,15 @@ def console() -> tuple[Console, io.StringIO]:
 
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_all_records_of_a_trainer_are_collected_however_it_ends(units: Units, tmp_path: Path, exit_code: int) -> None:
-    given = [step(1, 0.5), step(2, -0.5)]
+    given = [step(1, 0.5), step(2, -0.5), absorbed(3, 0.0)]
     units.start("idle", "watched_idle", [], {})
     shown, output = console()
     trainer = start_trainer(units, tmp_path, json.dumps(given), exit_code)
-    assert watch(units, trainer, tmp_path, 2, shown) == given
+    assert watch(units, trainer, tmp_path, 3, shown) == given
     assert trainer.exit_code == exit_code
     text = output.getvalue()
     assert text.index("sync v1 delta") < text.index("sync v2 delta") < text.index("sparsity of one more step: 0.5")
-    assert "step 2 of 2" in text
+    assert "step 3 of 3" in text
     assert "loading weights" not in text
 
 

@@ -1,0 +1,100 @@
+"""The calls to the Hub that a bucket is made of: each is made once, ends by its deadline, and fails in a sentence."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from huggingface_hub.utils._xet import abort_xet_session
+
+from shared.bucket.client import ending_in
+from shared.bucket.deadline import Calls, Overdue
+from shared.bucket.failures import FOREIGN, PassingError, explained, status_of
+from shared.bucket.retries import Limits
+
+T = TypeVar("T")
+
+_calls = Calls()  # of the process, as the Xet session is
+
+
+class BucketClient(Protocol):
+    """What is used of huggingface_hub.HfApi; tests record these calls."""
+
+    def batch_bucket_files(
+        self,
+        bucket_id: str,
+        *,
+        add: list[tuple[str | Path | bytes, str]] | None = None,
+        delete: list[str] | None = None,
+    ) -> object: ...
+
+    def download_bucket_files(
+        self, bucket_id: str, files: list[tuple[Any, str | Path]], *, raise_on_missing_files: bool = False
+    ) -> None: ...
+
+    def get_bucket_paths_info(self, bucket_id: str, paths: Iterable[str]) -> Iterable[Any]: ...
+
+    def list_bucket_tree(
+        self, bucket_id: str, prefix: str | None = None, *, recursive: bool | None = None
+    ) -> Iterable[Any]: ...
+
+
+class HubCalls:
+    """All raise BucketError, a PassingError where another attempt may help; `what` begins its sentence."""
+
+    def __init__(self, name: str, client: BucketClient, limits: Limits) -> None:
+        self._name = name
+        self._client = client
+        self._limits = limits
+
+    def listed(self, what: str, paths: Sequence[str]) -> list[Any]:
+        """Those of the paths that the Hub lists, with their size and xet_hash."""
+        return self._ask(what, lambda: list(self._client.get_bucket_paths_info(self._name, paths)))
+
+    def tree(self, what: str, prefix: str | None, *, recursive: bool) -> list[Any]:
+        """Files, and folders where it is not recursive. MissingFileError where the Hub says there is nothing."""
+        return self._ask(what, lambda: list(self._client.list_bucket_tree(self._name, prefix, recursive=recursive)))
+
+    def delete(self, what: str, paths: Sequence[str]) -> None:
+        self._ask(what, lambda: self._client.batch_bucket_files(self._name, delete=list(paths)))
+
+    def upload(self, what: str, local: Path, path: str, size: int) -> None:
+        self._transfer(what, size, lambda: self._client.batch_bucket_files(self._name, add=[(str(local), path)]))
+
+    def fetch(self, what: str, item: Any, target: Path) -> None:
+        """Download a file as it was listed."""
+
+        def get() -> None:
+            try:
+                self._client.download_bucket_files(self._name, [(item, str(target))], raise_on_missing_files=True)
+            except FOREIGN as error:
+                if status_of(error) == 404:
+                    raise PassingError(
+                        f"{what}: it is listed, but its bytes are not there; try again later"
+                    ) from error
+                raise
+
+        self._transfer(what, item.size, get)
+
+    def _ask(self, what: str, call: Callable[[], T]) -> T:
+        return _made(what, call, self._limits.answer, _nothing, "no answer")
+
+    def _transfer(self, what: str, size: int, call: Callable[[], object]) -> None:
+        missed = f"its {size / 1e6:.1f} MB have not gone through"
+        # Ends every transfer of the process: the others fail too, and are tried again.
+        _made(what, call, self._limits.transfer_of(size), abort_xet_session, missed)
+
+
+def _made(what: str, call: Callable[[], T], seconds: float, abort: Callable[[], None], missed: str) -> T:
+    def timed() -> T:
+        with ending_in(seconds):
+            return call()
+
+    try:
+        with explained(what):
+            return _calls.run(timed, seconds, abort)
+    except (Overdue, TimeoutError):
+        raise PassingError(f"{what}: {missed} within {round(seconds, 1):g} s") from None
+
+
+def _nothing() -> None:
+    """A call that moves no file ends by the timeout of its request."""

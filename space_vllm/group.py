@@ -1,0 +1,114 @@
+"""A command and every process that it starts, as one process group: none of them outlives it, or this process.
+
+Knows processes, not what they do.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+_TIDY_S, _END_S, _POLL_S = 2.0, 10.0, 0.02
+
+# Leads the group and kills it when its standard input ends, which it does however this process ends. One guard for the
+# whole group: prctl(PR_SET_PDEATHSIG) concerns a single process and is lost in each fork, so every process that vLLM
+# starts would have to set it anew, and would be an orphan until it had.
+_GUARD = "import os, signal, sys; sys.stdin.read(); os.killpg(0, signal.SIGKILL)"
+
+
+class Group:
+    """Started on entering, ended on leaving. What it prints goes to standard output."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.last_line = ""
+        self._command = command
+        self._environment = environment
+
+    def __enter__(self) -> Self:
+        """Raises OSError when the command cannot be started."""
+        self._guard = subprocess.Popen([sys.executable, "-I", "-c", _GUARD], stdin=subprocess.PIPE, process_group=0)
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                process_group=self._guard.pid,
+            )
+        except OSError:
+            self._guard.communicate()
+            raise
+        self._relay = Thread(target=self._pass_on, daemon=True)
+        self._relay.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill what is left, and return when it is gone."""
+        for process in self._members():
+            if process != self._guard.pid and not _is_tracker(process):
+                _kill(process)
+        self._relay.join(_TIDY_S)  # the trackers remove shared memory of the others, which would stay otherwise
+        with suppress(ProcessLookupError):
+            os.killpg(self._guard.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _END_S
+        while self._members() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        self._process.poll()
+        self._guard.communicate()
+        with suppress(ChildProcessError):  # process 1 of a container inherits the orphans
+            while os.waitpid(-self._guard.pid, os.WNOHANG) != (0, 0):
+                pass
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's, as of subprocess: None while it runs, negative when it was killed."""
+        return self._process.poll()
+
+    def send(self, number: int) -> None:
+        """A signal, to the command alone."""
+        self._process.send_signal(number)
+
+    def _pass_on(self) -> None:
+        """Ends when the last process of the group has. Goes on reading when nobody wants the output any more."""
+        output = self._process.stdout
+        assert output is not None
+        with output:
+            for line in output:
+                if b"resource_tracker" not in line and not line[:1].isspace():
+                    self.last_line = line.decode(errors="replace").strip()
+                with suppress(OSError):
+                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.flush()
+
+    def _members(self) -> list[int]:
+        """The processes that hold anything: not those of which only the exit code is left."""
+        found = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has gone meanwhile
+                fields = file.read_bytes().rpartition(b")")[2].split()
+                state, group, threads = fields[0], int(fields[2]), int(fields[17])
+                if group == self._guard.pid and not (state == b"Z" and threads == 1):
+                    found.append(int(file.parent.name))
+        return found
+
+
+def _is_tracker(process: int) -> bool:
+    """Of Python's multiprocessing: it ends by itself, after the processes whose shared memory it tracks."""
+    with suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+def _kill(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)

@@ -1,0 +1,14 @@
+"""The live Spaces that rows are played on: one per kind of bucket and session."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.stage import Stage, stage
+
+
+@pytest.fixture(scope="session")
+def live_stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """`request.param` is the kind of bucket."""
+    with stage(request.param, tmp_path_factory.mktemp("stage")) as found:
+        yield found

@@ -1,0 +1,327 @@
+"""A server that ends, hangs or leaves is started again; one that is alive is let alone, however long it takes."""
+
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from space_vllm.supervisor import Limits, Seen, Supervisor, Watch
+from tests.conftest import StartProcess
+from tests.space_vllm.processes import DEADLINE_S, Printed, descendants, has_ended, wait_until
+
+QUICK = Limits(first_pause=0.01, longest_pause=0.04, period=0.05, start=200, silence=5, refusals=2, stop=10)
+NORMAL = Limits()
+
+# The first start does what the first line of the plan says, and so on; the last line holds for all later ones. Every
+# start adds a line to the file `starts`, every look at its health one to `looks`.
+FAKE = """
+import argparse, http.server, os, signal, subprocess, sys, time
+folder, port = sys.argv[1:]
+
+def note(name, text=""):
+    with open(f"{folder}/{name}", "a") as out:
+        print(text, file=out)
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if kind == "silent" and os.path.exists(f"{folder}/looks"):
+            time.sleep(600)
+        note("looks", self.path)
+        self.send_response(int(kind) if kind.isdigit() else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_): pass
+
+def serve():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Answers)
+    if kind == "leaves":
+        while not os.path.exists(f"{folder}/looks"):
+            server.handle_request()
+        server.server_close()
+        time.sleep(600)
+    server.serve_forever()
+
+note("starts", os.environ["TMPDIR"])
+starts = len(open(f"{folder}/starts").readlines())
+plan = open(f"{folder}/plan").read().splitlines()
+kind, _, rest = plan[min(starts, len(plan)) - 1].partition(" ")
+if kind == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kind = "200"
+if kind == "polite":
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: (note("asked", number), sys.exit(7)))
+    kind = "200"
+if kind == "orphans":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    note("orphan", child.pid)
+if kind == "exits":
+    sys.exit(int(rest) if rest.isdigit() else rest)
+if kind == "usage":
+    argparse.ArgumentParser("fake").exit(2, f"fake: {rest}")
+if kind in ("dies", "orphans"):
+    os.kill(os.getpid(), signal.SIGKILL)
+if kind == "never":
+    time.sleep(600)
+serve()
+"""
+
+
+class Scene:
+    """A supervised fake server, on a thread of its own."""
+
+    def __init__(self, folder: Path, port: int, limits: Limits) -> None:
+        self._folder = folder
+        command = [sys.executable, "-c", FAKE, str(folder), str(port)]
+        self.supervisor = Supervisor(command, os.environ, "127.0.0.1", port, limits)
+        self.code: int | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def lines(self, name: str) -> list[str]:
+        file = self._folder / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def returns(self) -> int | None:
+        """What `run` returned."""
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        return self.code
+
+    def ends(self) -> int | None:
+        self.supervisor.ask_to_end(signal.SIGTERM)
+        return self.returns()
+
+    def _run(self) -> None:
+        self.code = self.supervisor.run()
+
+
+@pytest.fixture
+def supervised(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Callable[..., Scene]]:
+    """Starts a scene of this plan, one line per start. Leaves no process and no folder behind."""
+    scenes: list[Scene] = []
+
+    def start(*plan: str, **limits: Any) -> Scene:
+        (tmp_path / "plan").write_text("\n".join(plan))
+        scenes.append(Scene(tmp_path, free_port(), replace(QUICK, **limits)))
+        return scenes[-1]
+
+    yield start
+    for scene in scenes:
+        scene.supervisor.ask_to_end(signal.SIGTERM)
+        scene.supervisor.ask_to_end(signal.SIGTERM)
+        scene.returns()
+    assert not psutil.Process().children()
+    assert not [folder for folder in (tmp_path / "starts").read_text().splitlines() if Path(folder).exists()]
+
+
+Start = Callable[..., Scene]
+
+
+class Said:
+    """The sentences until now, without the times."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._printed = Printed(capfd)
+
+    def __call__(self) -> list[str]:
+        return [re.sub(r"after \d+ s", "after N s", line) for line in self._printed.err() if line.startswith("vLLM ")]
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Said:
+    return Said(capfd)
+
+
+def test_each_end_is_told_and_pauses_grow_to_the_longest(supervised: Start, said: Said) -> None:
+    scene = supervised("exits out of luck", "exits 0", "exits 3", "dies", "200")
+    wait_until(lambda: scene.lines("looks"))
+    assert scene.ends() == 0
+    assert said() == [
+        "vLLM ended with exit code 1 and the line 'out of luck' after N s; it starts again in 0.01 s",
+        "vLLM ended with exit code 0 after N s; it starts again in 0.02 s",
+        "vLLM ended with exit code 3 after N s; it starts again in 0.04 s",
+        "vLLM was ended by signal 9 (Killed) after N s; it starts again in 0.04 s",
+    ]
+
+
+def test_after_a_healthy_while_the_first_pause_comes_again(supervised: Start, said: Said) -> None:
+    scene = supervised("exits 1", "exits 1", "leaves", "exits 1", "200", steady=1)
+    wait_until(lambda: len(scene.lines("starts")) == 5)
+    scene.ends()
+    assert [line.rpartition(" in ")[2] for line in said()] == ["0.01 s", "0.02 s", "0.01 s", "0.02 s"]
+
+
+def test_a_server_that_takes_no_more_connections_is_started_again(supervised: Start, said: Said) -> None:
+    scene = supervised("leaves", "200")
+    wait_until(lambda: len(scene.lines("looks")) > 2)
+    assert scene.ends() == 0
+    assert said() == ["vLLM took no more connections after N s; it starts again in 0.01 s"]
+
+
+def test_a_server_that_goes_silent_is_started_again(
+    supervised: Start, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("space_vllm.supervisor._LOOK_S", 0.1)
+    scene = supervised("silent", "200")
+    wait_until(lambda: len(scene.lines("starts")) == 2)
+    assert scene.ends() == 0
+    assert said() == ["vLLM did not answer any more after N s; it starts again in 0.01 s"]
+
+
+def test_a_server_that_never_answers_is_started_again(supervised: Start, said: Said) -> None:
+    scene = supervised("never", "200", start=10)
+    wait_until(lambda: len(scene.lines("starts")) == 2)
+    assert scene.ends() == 0
+    assert said()[0] == "vLLM never answered after N s; it starts again in 0.01 s"
+
+
+def test_a_server_that_is_not_ready_is_let_alone(supervised: Start, said: Said) -> None:
+    scene = supervised("503")
+    wait_until(lambda: len(scene.lines("looks")) > 20)
+    assert scene.ends() == 0
+    assert said() == []
+    assert len(scene.lines("starts")) == 1
+
+
+def test_what_a_dead_server_left_running_is_gone_before_the_next_start(supervised: Start) -> None:
+    scene = supervised("orphans", "200")
+    wait_until(lambda: len(scene.lines("starts")) == 2)
+    (orphan,) = scene.lines("orphan")
+    assert has_ended(int(orphan))
+
+
+def test_each_start_has_a_folder_for_temporary_files_that_goes_with_it(supervised: Start) -> None:
+    scene = supervised("dies", "200")
+    wait_until(lambda: scene.lines("looks"))
+    first, second = map(Path, scene.lines("starts"))
+    assert (first.exists(), second.is_dir()) == (False, True)
+    (second / "download").write_bytes(b"half")
+    scene.ends()
+    assert not second.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_and_the_answer_waited_for(supervised: Start, number: signal.Signals) -> None:
+    scene = supervised("polite")
+    wait_until(lambda: scene.lines("looks"))
+    scene.supervisor.ask_to_end(number)
+    assert scene.returns() == 0
+    assert scene.lines("asked") == [str(int(number))]
+    assert len(scene.lines("starts")) == 1
+
+
+def test_a_server_that_is_deaf_is_killed_when_its_time_is_over(supervised: Start) -> None:
+    scene = supervised("deaf", stop=0.1)
+    wait_until(lambda: scene.lines("looks"))
+    assert scene.ends() == 0
+
+
+def test_a_second_signal_kills_at_once(supervised: Start) -> None:
+    scene = supervised("deaf", stop=10 * DEADLINE_S)
+    wait_until(lambda: scene.lines("looks"))
+    scene.supervisor.ask_to_end(signal.SIGINT)
+    scene.supervisor.ask_to_end(signal.SIGINT)
+    assert scene.returns() == 0
+
+
+def test_a_pause_is_cut_short_by_a_signal(supervised: Start) -> None:
+    scene = supervised("exits 1", first_pause=10 * DEADLINE_S)
+    wait_until(lambda: scene.lines("starts"))
+    assert scene.ends() == 0
+    assert len(scene.lines("starts")) == 1
+
+
+def test_arguments_that_are_refused_end_it_and_are_told(supervised: Start, said: Said) -> None:
+    assert supervised("usage no such option").returns() == 2
+    assert said() == ["vLLM does not take its arguments, start it with others: fake: no such option"]
+
+
+def test_a_start_that_the_system_refuses_is_tried_again(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as by a disk without room: here there is no folder for temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "full"))
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", f"import time; open({str(ready)!r}, 'w'); time.sleep(600)"]
+    supervisor = Supervisor(command, os.environ, "127.0.0.1", 9, replace(QUICK, first_pause=0.5))
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    wait_until(said)
+    (tmp_path / "full").mkdir()
+    wait_until(ready.exists)
+    supervisor.ask_to_end(signal.SIGTERM)
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert ready.exists()
+    assert "could not be started ([Errno 2] No such file or directory" in said()[0]
+
+
+def test_a_process_that_supervises_ends_with_code_0_and_all_it_started(process: StartProcess) -> None:
+    source = """
+import os, signal, sys
+from space_vllm.supervisor import Limits, Supervisor
+child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+command = [sys.executable, "-c", child + "print('up', flush=True); time.sleep(600)"]
+supervisor = Supervisor(command, os.environ, "127.0.0.1", 9, Limits())
+signal.signal(signal.SIGTERM, lambda number, _: supervisor.ask_to_end(number))
+sys.exit(supervisor.run())
+"""
+    parent = process([sys.executable, "-c", source])
+    wait_until(lambda: "up" in parent.output())
+    started = descendants(parent.process.pid)
+    assert len(started) == 3
+    parent.process.terminate()
+    assert parent.wait(DEADLINE_S) == 0
+    assert all(map(has_ended, started))
+
+
+def watched(*looks: tuple[Seen, float], limits: Limits = NORMAL) -> Watch:
+    """After looks of each kind for so many seconds."""
+    watch = Watch(limits)
+    for seen, seconds in looks:
+        for _ in range(int(seconds / limits.period)):
+            watch.note(seen)
+    return watch
+
+
+DAY = 24 * 3600.0
+
+
+@pytest.mark.parametrize(
+    ("looks", "flaw"),
+    [
+        ([(Seen.REFUSED, 3500)], None),
+        ([(Seen.REFUSED, 3600)], "never answered"),
+        ([(Seen.SILENT, 3600)], "never answered"),
+        ([(Seen.REFUSED, 300), (Seen.ALIVE, DAY)], None),
+        ([(Seen.HEALTHY, DAY), (Seen.SILENT, 90)], None),
+        ([(Seen.HEALTHY, 5), (Seen.SILENT, 590)], None),
+        ([(Seen.HEALTHY, 5), (Seen.SILENT, 590), (Seen.ALIVE, 5), (Seen.SILENT, 590)], None),
+        ([(Seen.HEALTHY, 5), (Seen.SILENT, 600)], "did not answer any more"),
+        ([(Seen.HEALTHY, DAY), (Seen.REFUSED, 10)], None),
+        ([(Seen.ALIVE, 5), (Seen.REFUSED, 15)], "took no more connections"),
+    ],
+)
+def test_patience_is_long_with_what_may_be_alive(looks: list[tuple[Seen, float]], flaw: str | None) -> None:
+    assert watched(*looks).flaw == flaw
+
+
+def test_steady_is_what_was_healthy_for_a_minute_whatever_came_then() -> None:
+    assert not watched((Seen.HEALTHY, 55), (Seen.ALIVE, 5), (Seen.HEALTHY, 55)).was_steady
+    assert watched((Seen.ALIVE, 5), (Seen.HEALTHY, 60), (Seen.REFUSED, 5)).was_steady
+
+
+def test_pauses_double_from_a_second_to_a_minute() -> None:
+    pauses = NORMAL.pauses()
+    assert [next(pauses) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
