@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-seeds test test-fast quality bench
+.PHONY: help setup demo demo-seeds test test-fast test-faults quality bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ test: setup ## the whole suite
 
 test-fast: setup ## the suite without real servers and training
 	@$(BIN)/python -m pytest -m "not slow"
+
+test-faults: setup ## what a run survives, with real processes: about an hour
+	@$(BIN)/python -m tests.faults $(ROWS)
+	@$(BIN)/python -m tests.faults.soak
 
 quality: setup ## lint, format, types, import rules
 	@$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 _TIDY_S, _END_S, _POLL_S = 2.0, 10.0, 0.02
+_TAIL_BYTES = 1 << 13
 
 # Leads the group and kills it when its standard input ends, which it does however this process ends. One guard for the
 # whole group: prctl(PR_SET_PDEATHSIG) concerns a single process and is lost in each fork, so every process that vLLM
@@ -27,9 +28,9 @@ class Group:
     """Started on entering, ended on leaving. What it prints goes to standard output."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.last_line = ""
         self._command = command
         self._environment = environment
+        self._tail = b""
 
     def __enter__(self) -> Self:
         """Raises OSError when the command cannot be started."""
@@ -63,16 +64,19 @@ class Group:
         deadline = time.monotonic() + _END_S
         while self._members() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        self._process.poll()
-        self._guard.communicate()
-        with suppress(ChildProcessError):  # process 1 of a container inherits the orphans
-            while os.waitpid(-self._guard.pid, os.WNOHANG) != (0, 0):
-                pass
+        self._bury()
 
     @property
     def exit_code(self) -> int | None:
         """The command's, as of subprocess: None while it runs, negative when it was killed."""
         return self._process.poll()
+
+    @property
+    def last_line(self) -> str:
+        """What was printed last, but for frames of a traceback and what trackers say at the end."""
+        lines = self._tail.decode(errors="replace").splitlines()
+        told = [line for line in lines if line and not line[0].isspace() and "resource_tracker" not in line]
+        return told[-1] if told else ""
 
     def send(self, number: int) -> None:
         """A signal, to the command alone."""
@@ -83,12 +87,19 @@ class Group:
         output = self._process.stdout
         assert output is not None
         with output:
-            for line in output:
-                if b"resource_tracker" not in line and not line[:1].isspace():
-                    self.last_line = line.decode(errors="replace").strip()
+            while part := os.read(output.fileno(), _TAIL_BYTES):
+                self._tail = (self._tail + part)[-_TAIL_BYTES:]
                 with suppress(OSError):
-                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.write(part)
                     sys.stdout.buffer.flush()
+
+    def _bury(self) -> None:
+        """Ask for exit codes: also for those of orphans, which are process 1's in a container."""
+        self._process.poll()
+        self._guard.communicate()
+        with suppress(ChildProcessError):
+            while os.waitpid(-self._guard.pid, os.WNOHANG) != (0, 0):
+                pass
 
     def _members(self) -> list[int]:
         """The processes that hold anything: not those of which only the exit code is left."""

@@ -81,11 +81,11 @@ def test_a_short_demo_serves_what_it_trains(tmp_path: Path, free_port: Callable[
         assert "api_key" not in log.read_text().lower()
 
 
-def test_a_demo_whose_vllm_is_killed_tells_its_last_words_and_leaves_nothing_running(tmp_path: Path) -> None:
+def test_a_demo_whose_vllm_unit_is_killed_tells_its_last_words_and_leaves_nothing_running(tmp_path: Path) -> None:
     with demo(tmp_path, "--steps", "1000", "--no-ui") as process:
         wait_for(lambda: steps_in(tmp_path) >= 1, process)
         started = descendants(process)
-        (server,) = [child for child in started if "vllm.entrypoints.openai.api_server" in child.cmdline()]
+        (server,) = [child for child in started if "space_vllm.serve" in child.cmdline()]
         server.kill()
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1, output

@@ -194,7 +194,7 @@ def _start(arguments: DemoArguments, fleet: Fleet, units: Units, console: Consol
 
 
 def _start_hub(fleet: Fleet, units: Units, console: Console) -> None:
-    """Start the stand-in, and let all that comes after, this process too, take it for the Hub; else keep them off it."""
+    """Start the stand-in, and let what comes after, in this process too, take it for the Hub; else forbid the Hub."""
     os.environ["HF_HUB_OFFLINE"] = "0" if fleet.hub_url else "1"
     if fleet.hub_url is None:
         return

@@ -183,4 +183,4 @@ def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, An
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)
+    print(f"{line}\n", end="", flush=True)  # in one piece: there are two threads

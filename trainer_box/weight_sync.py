@@ -126,7 +126,7 @@ class WeightSync:
         self._advance(numbers, rollouts)
 
     def _advance(self, numbers: Json, rollouts: Sequence[Json]) -> None:
-        self.point = max(self.point + 1, self._publisher.next_version)
+        self.point += 1
         self._numbers, self._rollouts = numbers, rollouts
 
     def _offer(self, weights: Weights) -> None:
@@ -134,7 +134,7 @@ class WeightSync:
         if self.delivery.is_busy or self._is_served():
             return
         started = time.perf_counter()
-        self.point = max(self.point, self._publisher.next_version)  # a publish that failed has spent its number
+        self.point = max(self.point, self._publisher.next_version)  # one that failed has spent its number
         diff = self._publisher.diff(weights(), version=self.point)
         publish = partial(self._publisher.commit, diff, self._numbers)
         self.delivery.start(Parcel(self.point, publish, self._rollouts, started))

@@ -1,12 +1,15 @@
 """What goes wrong between here and the Hub, in sentences, and whether it may pass by itself.
 
-Knows the errors of huggingface_hub and hf_xet, which says an HTTP status only in the text of its errors.
+Knows the errors of huggingface_hub and hf_xet, which says a status or an errno only in the text of its errors.
 """
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import hf_xet
 import httpx2
 from huggingface_hub.errors import BucketBatchError, EntryNotFoundError, HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils._http import parse_ratelimit_headers
@@ -24,6 +27,8 @@ _REMEDIES = {
     409: "it conflicts with the state of the bucket",
     429: "too many requests; try again later",
 }
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO)
+_XET_ERRNO = re.compile(r"\(os error (\d+)\)")
 _XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")
 _SECRETS = re.compile(r"(?<=\?)\S+|\bhf_\w+|(?<=Bearer )\S+")
 
@@ -60,7 +65,12 @@ def translated(error: Exception, what: str) -> BucketError:
     if status is not None:
         return _refused(what, status, _asked_wait(error))
     if isinstance(error, OSError) and not isinstance(error, (httpx2.HTTPError, ConnectionError)):
-        return BucketError(f"{what}: {plain(str(error))}")  # of this machine: a disk that is full, a file that is gone
+        return BucketError(f"{what}: {plain(str(error))}")  # of this machine, such as a file that is gone
+    found = _XET_ERRNO.search(str(error))
+    if found and int(found[1]) in _DISK:
+        return BucketError(
+            f"{what}: {os.strerror(int(found[1]))} (this machine); free some space, or use another disk"
+        )
     return PassingError(f"{what}: {plain(str(error)) or type(error).__name__}")
 
 
@@ -68,6 +78,8 @@ def status_of(error: Exception) -> int | None:
     """The HTTP status that an error of huggingface_hub or hf_xet is about."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code
+    if isinstance(error, hf_xet.XetObjectNotFoundError):
+        return 404
     found = _XET_STATUS.search(str(error))
     return int(found[1]) if found else None
 

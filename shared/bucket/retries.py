@@ -46,7 +46,8 @@ class Limits:
         try:
             return retrying(self._wait_after, attempt)
         except PassingError as error:
-            raise PassingError(f"{error} ({number} attempts)", error.wait_s) from error
+            tried = f" ({number} attempts)" if number > 1 else ""
+            raise PassingError(f"{error}{tried}", error.wait_s) from error
 
     def repeated_until_listed(self, look: Callable[[], object]) -> None:
         """Call `look` until it raises no PassingError; the last one is let through when the time is up."""

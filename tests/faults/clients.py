@@ -20,7 +20,7 @@ from tests.space_vllm.tiny import Weights, with_weights
 PROMPTS = (list(range(7, 31)), [5, 250, 5, 17])
 TOKENS = 16
 CLOSE = 0.05  # how much less likely a token may be than the likeliest, as a logarithm
-_BETWEEN_S, _AFTER_FAILURE_S = 0.05, 0.5
+_BETWEEN_S, _AFTER_FAILURE_S = 0.2, 0.5
 _DEADLINE_S = 120.0
 
 Answer = tuple[int, tuple[int, ...]]  # which prompt, and what came back

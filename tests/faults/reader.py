@@ -11,12 +11,11 @@ import xxhash
 
 from shared import layout
 from shared.bucket import Bucket, open_bucket
-from shared.errors import SyncError
-from shared.follower import Follower
+from shared.errors import ChainError, SyncError
+from shared.follower import Follower, Weights
 from shared.reader import RunReader
 from shared.types import Manifest, Pointer
-from tests.faults.story import digest
-from tests.space_vllm.tiny import Weights
+from tests.faults.digest import digest
 
 
 class BucketAsOf:
@@ -48,6 +47,22 @@ def read(bucket: Bucket, manifest: Manifest) -> dict[str, object]:
     return {**told, "digest": digest(weights), "error": ""}
 
 
+def beyond(bucket: Bucket, reader: RunReader) -> tuple[list[str], list[str]]:
+    """All data files, and those older than the second newest whole anchor."""
+    folders = (layout.anchors(reader.run_id), layout.deltas(reader.run_id))
+    versions = {path: layout.version_of(path) or 0 for folder in folders for path in bucket.files(folder)}
+    anchored = {version for path, version in versions.items() if path.startswith(f"{folders[0]}/")}
+    whole = [version for version in sorted(anchored, reverse=True) if _is_whole(reader, version)]
+    return list(versions), [path for path, version in versions.items() if version < whole[:2][-1]]
+
+
+def _is_whole(reader: RunReader, version: int) -> bool:
+    try:
+        return reader.manifest(version).kind == "anchor" or reader.anchor(version) is not None
+    except ChainError:
+        return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.reader", description=__doc__)
     parser.add_argument("bucket")
@@ -57,7 +72,8 @@ def main() -> None:
     bucket = open_bucket(arguments.bucket, os.environ.get("HF_TOKEN"))
     reader = RunReader(bucket, arguments.run_id)
     versions = [reader.newest()] if arguments.newest else list(reader.manifests())
-    print(json.dumps([read(bucket, manifest) for manifest in versions]))
+    data, old = beyond(bucket, reader)
+    print(json.dumps({"versions": [read(bucket, one) for one in versions], "data": len(data), "beyond": old}))
 
 
 if __name__ == "__main__":

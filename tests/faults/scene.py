@@ -5,9 +5,6 @@ but published weights, and no version is lost.
 """
 
 import http.client
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +13,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.conftest import ROOT
 from tests.faults.clients import Asked, Judge
+from tests.faults.digest import digest
+from tests.faults.reading import read_back
 from tests.faults.stage import Stage
-from tests.faults.story import Story, digest
+from tests.faults.story import Story
 from tests.faults.training import DEADLINE_S, Task, Training
 from tests.hub import StandIn
 from tests.space_vllm.live_server import Server
@@ -129,8 +127,9 @@ class Scene:
         assert self._serves(version), f"version {version} is not served at the end: {self._told()}"
         assert self.server.checksums() == live_checksums(weights, self.server.dtype), "other weights are live"
         asked.wait_for_each()
-        versions = self._read(version)
-        newest = versions[version]
+        found = read_back(self.stage.place, self.run_id)
+        versions, newest = found.versions, found.versions[found.newest]
+        assert found.newest == version, f"the bucket's newest version is {found.newest}, the trainer's {version}"
         assert newest["digest"] == digest(weights), f"a fresh reader gets other weights: {newest['error']}"
         return Outcome(self.seconds, self._judge(versions).unverified(asked.answers), self._lost(versions))
 
@@ -138,10 +137,10 @@ class Scene:
         return Judge([self._weights(told["fingerprint"]) for _, told in sorted(versions.items())])
 
     def _lost(self, versions: Mapping[int, Mapping[str, Any]]) -> int:
-        """Whole before the fault, not deleted on purpose, and a fresh reader does not get their bits."""
+        """Whole before the fault or since, not deleted on purpose, and a fresh reader does not get their bits."""
         assert self.fault is not None
         anchors = sorted(version for version, told in versions.items() if told["kind"] == "anchor")
-        kept = {version for version in self.fault.whole if version >= anchors[-2:][0]}
+        kept = {version for version in self.fault.whole | versions.keys() if version >= anchors[-2:][0]}
         return sum(not self._is_right(versions.get(version)) for version in kept - self.destroyed)
 
     def _is_right(self, told: Mapping[str, Any] | None) -> bool:
@@ -152,19 +151,6 @@ class Scene:
         known = self.story.known(steps + 1)
         assert fingerprint in known, f"a version has fingerprint {fingerprint}, which the trainer never had"
         return known[fingerprint]
-
-    def _read(self, newest: int) -> dict[int, dict[str, Any]]:
-        """What fresh readers, in a process of their own, get of each version."""
-        place = self.stage.place
-        command = [sys.executable, "-m", "tests.faults.reader", place.name, self.run_id]
-        environment = place.whole_environment(f"reader-{self.run_id}")
-        ran = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        found = {told["version"]: told for told in json.loads(ran.stdout.splitlines()[-1])}
-        assert max(found) == newest, f"the bucket's newest version is {max(found)}, the trainer's {newest}"
-        return found
 
     def _serves(self, version: int) -> bool:
         status = self._status()

@@ -1,9 +1,6 @@
 """The weights of a run, step by step: whoever knows the seed knows them all."""
 
-import hashlib
-
 from shared import fingerprint
-from shared.bits import bits
 from tests.space_vllm.tiny import Weights, partly_changed, random_weights
 
 _SEEDS = 100_000  # between the seeds of two runs
@@ -17,15 +14,6 @@ def following(weights: Weights, seed: int, step: int) -> Weights:
     """What `step` makes of the weights of the step before."""
     changed = partly_changed(dict(sorted(weights.items())), seed * _SEEDS + step)  # which draws in the given order
     return {name: changed[name] for name in weights}
-
-
-def digest(weights: Weights) -> str:
-    """Equal for the same names, shapes and bits only."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        found.update(f"{name} {tuple(tensor.shape)} ".encode())
-        found.update(bits(tensor.detach()).numpy().tobytes())
-    return found.hexdigest()
 
 
 class Story:

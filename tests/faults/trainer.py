@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from trainer_box.replica import Replica
 from trainer_box.weight_sync import Patience, WeightSync
 
 _MODEL = "model.safetensors"
+_one_at_a_time = threading.Lock()
 
 
 @dataclass
@@ -79,7 +81,8 @@ def train(arguments: argparse.Namespace, bucket: HaltingBucket, trained: Trained
 
 
 def tell(event: str, **values: Any) -> None:
-    print(json.dumps({"event": event, **values}), flush=True)
+    with _one_at_a_time:  # also the thread that delivers tells
+        print(json.dumps({"event": event, **values}), flush=True)
 
 
 def _point(sync: WeightSync, trained: Trained) -> None:

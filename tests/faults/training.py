@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -101,6 +102,16 @@ class Training:
         """Bring the Space to the final weights, and end."""
         self._tell("end")
         return self.wait("ended")
+
+    def train_until_stopped(self) -> Event:
+        """Takes sync points until it stops by itself."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not self.told("stopped"):
+            assert time.monotonic() < deadline, f"the trainer did not stop: {self.events[-6:]}"
+            if self.is_free:
+                self.point()
+            time.sleep(0.1)
+        return self.wait("stopped")
 
     def kill(self) -> None:
         self.process.kill()

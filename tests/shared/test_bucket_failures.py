@@ -1,6 +1,7 @@
 import errno
 import os
 
+import hf_xet
 import httpx2
 import pytest
 from huggingface_hub.errors import BucketBatchError, HfHubHTTPError, OfflineModeIsEnabled
@@ -64,6 +65,18 @@ def test_a_status_is_read_in_the_text_of_xet_errors(text: str, status: int | Non
 def test_a_trouble_of_this_machine_is_not_tried_again() -> None:
     for error in (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), FileNotFoundError("gone"), PermissionError("no")):
         assert not isinstance(translated(error, WHAT), PassingError)
+
+
+def test_a_thing_that_xet_does_not_find_is_no_file_of_this_machine() -> None:
+    assert status_of(hf_xet.XetObjectNotFoundError("not found")) == 404
+    assert status_of(FileNotFoundError("not found")) is None
+
+
+def test_a_full_disk_is_told_from_a_broken_connection_in_the_text_of_xet_errors() -> None:
+    full = translated(RuntimeError("File reconstruction error: IO Error: No space left on device (os error 28)"), WHAT)
+    assert not isinstance(full, PassingError)
+    assert str(full) == f"{WHAT}: No space left on device (this machine); free some space, or use another disk"
+    assert isinstance(translated(RuntimeError("Connection reset by peer (os error 104)"), WHAT), PassingError)
 
 
 def test_offline_mode_is_not_tried_again_and_says_what_to_do() -> None:

@@ -161,7 +161,7 @@ def test_an_upload_that_was_given_up_does_not_take_effect_later(hub: StandIn, tm
 
 def test_a_slow_transfer_has_the_time_that_its_size_takes(hub: StandIn, tmp_path: Path) -> None:
     hub.inject("slow", "xorb", rate=5 * MB, times=0)
-    bucket_at(hub, replace(HASTY, bytes_per_second=MB)).download("r/old", tmp_path / "target")
+    bucket_at(hub, replace(QUICK, transfer=0.3, bytes_per_second=0.3 * MB)).download("r/old", tmp_path / "target")
     assert (tmp_path / "target").read_bytes() == OLD
     with pytest.raises(BucketError, match="its 3.0 MB have not gone through within 0.3 s"):
         bucket_at(hub, replace(HASTY, bytes_per_second=60 * MB)).download("r/old", tmp_path / "other")
@@ -208,7 +208,7 @@ def test_a_file_that_the_hub_only_says_it_stored_is_uploaded_again(hub: StandIn)
 
 def test_a_file_that_is_listed_late_is_waited_for(hub: StandIn) -> None:
     hub.inject("list late", "batch", seconds=0.1)
-    bucket_at(hub).write("r/a", b"content")
+    bucket_at(hub, replace(QUICK, listing=20.0)).write("r/a", b"content")
     assert hub.count("batch") == 1
     assert bucket_at(hub).read("r/a") == b"content"
 
@@ -216,7 +216,7 @@ def test_a_file_that_is_listed_late_is_waited_for(hub: StandIn) -> None:
 def test_a_replaced_file_whose_old_content_is_listed_for_a_while_is_waited_for(hub: StandIn) -> None:
     bucket_at(hub).write("r/latest.json", b"one", replace=True)
     hub.inject("list late", "batch", seconds=0.1)
-    bucket_at(hub).write("r/latest.json", b"two", replace=True)
+    bucket_at(hub, replace(QUICK, listing=20.0)).write("r/latest.json", b"two", replace=True)
     assert bucket_at(hub).read("r/latest.json") == b"two"
     hub.inject("list late", "batch", seconds=600, times=0)
     with pytest.raises(BucketError, match="it reads back as Content.* was uploaded"):
@@ -303,7 +303,7 @@ def test_other_users_of_the_hub_in_this_process_keep_its_clients_ways(hub: Stand
 def hub_process(
     process: StartProcess, free_port: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], RunningProcess]]:
-    """Starts a stand-in as a process, always on the same port and folder; this process's clients take it for the Hub."""
+    """Starts a stand-in as a process, always on the same port and folder. The clients here take it for the Hub."""
     port = free_port()
     url, folder = f"http://127.0.0.1:{port}", tmp_path / "hub"
     for name, value in StandIn(url).environment(tmp_path / "xet").items():

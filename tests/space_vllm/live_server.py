@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -10,17 +9,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from shared.types import Manifest
 from tests.conftest import ROOT, RunningProcess
 from tests.space_vllm.fakes import KEY
+from tests.space_vllm.processes import descendants, has_ended
 
+API_SERVER, ENGINE_CORE, WORKER = "vllm.entrypoints.openai.api_server", "VLLM::EngineCore", "VLLM::Worker"
 START_DEADLINE_S = 240.0
 AUDIT_S = 10  # vLLM's processes wait busily for a second after each call: recounts all the time would take a core
 ANSWER_DEADLINE_S = 120.0
@@ -99,6 +101,10 @@ class Server:
             lines = answer.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0] == name and label in line)
 
+    def processes(self, name: str) -> list[int]:
+        """Those of vLLM that are called so, one at most; none while it starts."""
+        return [child for child in descendants(self.running.process.pid) if name in command_of(child)]
+
     def is_healthy(self) -> bool:
         return self.call("/health")[0] == 200
 
@@ -156,12 +162,11 @@ def serving(
     try:
         running.wait_for_200(f"http://127.0.0.1:{port}/health", START_DEADLINE_S)
         yield Server(dtype, tied, f"http://127.0.0.1:{port}", folder / "bucket", running)
-        running.stop()
-        assert _ends_by_itself(child.pid), f"processes of the server outlive it:\n{running.tail()}"
+        started = descendants(child.pid)
+        assert running.stop() == 0, running.tail()
+        assert all(map(has_ended, started)), f"processes of the server outlive it:\n{running.tail()}"
     finally:
         running.stop()
-        if _exists(child.pid):
-            os.killpg(child.pid, signal.SIGKILL)
 
 
 def _free_port() -> int:
@@ -170,19 +175,11 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _ends_by_itself(group: int) -> bool:
-    deadline = time.monotonic() + 20
-    while _exists(group) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return not _exists(group)
-
-
-def _exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def command_of(process: int) -> str:
+    """Empty for one that has ended."""
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return " ".join(psutil.Process(process).cmdline())
+    return ""
 
 
 both_dtypes = pytest.mark.parametrize("server", ["float32", "bfloat16"], indirect=True)

@@ -1,10 +1,12 @@
-"""What `python -m space_vllm.serve` checks, and the command it becomes."""
+"""What `python -m space_vllm.serve` checks, and the command that it runs."""
 
 import socket
 from dataclasses import replace
 from pathlib import Path
 
+import httpx2
 import pytest
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
 from space_vllm import serve
 from space_vllm.settings import SettingError
@@ -33,6 +35,17 @@ def test_dev_mode_stays_off_and_defaults_can_be_overridden() -> None:
     assert found["VLLM_SERVER_DEV_MODE"] == "0"
     assert (found["VLLM_CPU_KVCACHE_SPACE"], found["VLLM_PLUGINS"]) == ("4", "delta_sync")
     assert found["HOME"] == "/home"
+
+
+def test_a_server_whose_engine_has_died_is_not_kept_up() -> None:
+    assert serve.environment({"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "1"})["VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"] == "0"
+
+
+@pytest.mark.parametrize("argument", ["--port", "--port=8000", "--host", "--uds=/tmp/socket"])
+def test_another_address_than_that_of_the_environment_is_refused(argument: str) -> None:
+    serve.check_address(["--model", "port", "--max-model-len", "8"])
+    with pytest.raises(SettingError, match=f"^{argument}: set HOST and PORT in the environment instead"):
+        serve.check_address(["--seed", "1", argument, "8000"])
 
 
 def test_arguments_that_this_space_cannot_serve_with_end_the_start(
@@ -73,3 +86,43 @@ def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
         serve.check_model(settings)
     (tmp_path / "config.json").write_text("{}")
     serve.check_model(settings)
+
+
+class Hub:
+    """In the place of `cached_file`: refuses, as transformers tells it."""
+
+    def __init__(self, cause: Exception) -> None:
+        self._cause = cause
+
+    def __call__(self, *_: str, **__: str | None) -> str:
+        raise OSError("the Hub\nsays no") from self._cause
+
+
+def of_status(code: int) -> HfHubHTTPError:
+    return HfHubHTTPError("refused", response=httpx2.Response(code, request=httpx2.Request("GET", "http://hub")))
+
+
+@pytest.mark.parametrize("cause", [of_status(429), of_status(503), LocalEntryNotFoundError("no network")])
+def test_nothing_is_said_against_a_model_while_the_hub_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cause: Exception
+) -> None:
+    monkeypatch.setattr(serve, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(serve, "cached_file", Hub(cause))
+    serve.check_model(replace(make_settings(tmp_path), model="someone/model"))
+    assert capsys.readouterr().err == "MODEL 'someone/model' cannot be had now: the Hub says no\n"
+
+
+@pytest.mark.parametrize("cause", [of_status(403), of_status(404), ValueError("no model id")])
+def test_a_model_that_the_hub_does_not_give_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
+    monkeypatch.setattr(serve, "cached_file", Hub(cause))
+    with pytest.raises(SettingError, match="^MODEL 'someone/model' cannot be had: the Hub says no$"):
+        serve.check_model(replace(make_settings(tmp_path), model="someone/model"))
+
+
+def test_offline_a_model_that_is_not_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "is_offline_mode", lambda: True)
+    monkeypatch.setattr(serve, "cached_file", Hub(LocalEntryNotFoundError("not in the cache")))
+    with pytest.raises(SettingError, match="^MODEL 'someone/model' cannot be had"):
+        serve.check_model(replace(make_settings(tmp_path), model="someone/model"))

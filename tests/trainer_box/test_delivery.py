@@ -215,7 +215,8 @@ def test_leaving_does_not_wait_for_what_is_stuck(monkeypatch: pytest.MonkeyPatch
     assert lines == []
 
 
-def test_an_interrupt_leaves_at_once() -> None:
+def test_an_interrupt_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer_box.delivery._LEAVE_S", 3600)
     replica = FakeReplica()
     replica.gate.clear()
     with (
