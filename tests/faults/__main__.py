@@ -39,11 +39,11 @@ def _played(kind: Kind, rows: Sequence[Row], folder: Path) -> Iterator[Played]:
     with ExitStack() as stages:
         current: Stage | None = None
         for row in (row for row in rows if row.kind == kind):
-            _tell(f"{row.name} ({kind}) ...")
             try:
                 if current is None:
+                    _tell(f"a Space on a bucket of kind {kind} starts")
                     current = stages.enter_context(stage(kind, folder / row.name / kind.replace(" ", "-")))
-                played = Played(row, play(row, current))
+                played = Played(row, play(row, current, _tell))
             except (Exception, pytest.fail.Exception) as error:
                 _tell(str(error) or repr(error))
                 played, current = Played(row, None, (str(error) or repr(error)).splitlines()[0]), None

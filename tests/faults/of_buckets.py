@@ -24,7 +24,10 @@ def bucket_truncates(scene: Scene) -> None:
     scene.hub.inject("truncate", "xorb", times=2)
     scene.hub.inject("damage", "xorb")
     scene.hub.inject("truncate", "info", times=2)
+    before = scene.hub.count("xorb")
     scene.fault_begins()
+    scene.recovers()
+    assert scene.hub.count("xorb") >= before + 4, "no download was struck"
 
 
 def bucket_loses_a_delta(scene: Scene) -> None:

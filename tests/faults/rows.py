@@ -62,9 +62,11 @@ ROWS = (
 )
 
 
-def play(row: Row, stage: Stage) -> Outcome:
+def play(row: Row, stage: Stage, tell: Callable[[str], None] = print) -> Outcome:
     """Raises AssertionError where nothing can be told of what a row asks, such as a Space that does not come back."""
     with scene(stage) as played, asking(stage.server) as asked:
+        tell(f"{row.name}, {row.kind}: version 1 is served")
         row.scenario(played)
         played.recovers()
+        tell(f"{row.name}, {row.kind}: a newer version is served after {played.seconds:.0f} s")
         return played.ends(asked)

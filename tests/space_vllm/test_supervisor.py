@@ -17,7 +17,7 @@ from space_vllm.supervisor import Limits, Seen, Supervisor, Watch
 from tests.conftest import StartProcess
 from tests.space_vllm.processes import DEADLINE_S, Printed, descendants, has_ended, wait_until
 
-QUICK = Limits(first_pause=0.01, longest_pause=0.04, period=0.05, start=200, silence=5, refusals=2, stop=10)
+QUICK = Limits(first_pause=0.01, longest_pause=0.04, period=0.05, start=2000, silence=5, refusals=2, stop=10)
 NORMAL = Limits()
 
 # The first start does what the first line of the plan says, and so on; the last line holds for all later ones. Every
@@ -60,7 +60,7 @@ if kind == "deaf":
     kind = "200"
 if kind == "polite":
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: (note("asked", number), sys.exit(7)))
+        signal.signal(number, lambda number, _: (time.sleep(0.5), note("asked", number), sys.exit(7)))
     kind = "200"
 if kind == "orphans":
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -85,7 +85,7 @@ class Scene:
         command = [sys.executable, "-c", FAKE, str(folder), str(port)]
         self.supervisor = Supervisor(command, os.environ, "127.0.0.1", port, limits)
         self.code: int | None = None
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def lines(self, name: str) -> list[str]:
@@ -235,9 +235,9 @@ def test_a_second_signal_kills_at_once(supervised: Start) -> None:
     assert scene.returns() == 0
 
 
-def test_a_pause_is_cut_short_by_a_signal(supervised: Start) -> None:
+def test_a_pause_is_cut_short_by_a_signal(supervised: Start, said: Said) -> None:
     scene = supervised("exits 1", first_pause=10 * DEADLINE_S)
-    wait_until(lambda: scene.lines("starts"))
+    wait_until(said)
     assert scene.ends() == 0
     assert len(scene.lines("starts")) == 1
 
@@ -255,7 +255,7 @@ def test_a_start_that_the_system_refuses_is_tried_again(
     ready = tmp_path / "ready"
     command = [sys.executable, "-c", f"import time; open({str(ready)!r}, 'w'); time.sleep(600)"]
     supervisor = Supervisor(command, os.environ, "127.0.0.1", 9, replace(QUICK, first_pause=0.5))
-    thread = threading.Thread(target=supervisor.run)
+    thread = threading.Thread(target=supervisor.run, daemon=True)
     thread.start()
     wait_until(said)
     (tmp_path / "full").mkdir()
