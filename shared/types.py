@@ -68,8 +68,8 @@ class DataFile:
 class Base:
     """Where version 0 comes from, when it can be had elsewhere than in the bucket.
 
-    `repo` is a folder's absolute path or a repository on the Hub. Its float tensors, cast to `dtype` (safetensors' name;
-    empty: as they are), have `fingerprint`.
+    `repo` is a folder's absolute path or a repository on the Hub. Its float tensors, cast to `dtype` (safetensors' name,
+    empty for as they are), have `fingerprint`.
     """
 
     repo: str = ""

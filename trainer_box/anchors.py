@@ -2,8 +2,8 @@
 
 A receiver that joins has to fetch an anchor and all deltas since. When these have grown to more than the model, and to
 more than 64 MB, or to 256 files, the newest version gets an anchor as another representation: at worst a receiver
-fetches the model, as much again or 64 MB, and one delta more. The chains that start at the newest two anchors are kept,
-so that a receiver which has just begun with the older one finds it all.
+fetches the model, as much again or 64 MB, and one delta more. The chains that start at the newest two anchors are
+kept, so that a receiver which has just begun with the older one finds it all.
 """
 
 import logging

@@ -22,6 +22,7 @@ _NAMES = {
     "reward_std": "reward_std",
     "environment/solved": "solve_rate",
     "sample/staleness_mean": "staleness",
+    "sample/dropped_stale_total": "dropped_stale",
     "ratio": "importance_ratio",
     "entropy": "entropy",
     "perf/step_s": "step_s",

@@ -1,4 +1,4 @@
-"""A run that starts from its base model by reference: the model is read from where it lies, and believed by its bits."""
+"""A run that starts from its base model by reference: it is read from where it lies, and believed by its bits."""
 
 import shutil
 from pathlib import Path

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import socket
+import socketserver
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from space_vllm.supervisor import Limits, Seen, Supervisor, Watch
+from space_vllm.supervisor import Limits, Seen, Supervisor, Watch, look
 from tests.conftest import StartProcess
 from tests.space_vllm.processes import DEADLINE_S, Printed, descendants, has_ended, wait_until
 
@@ -284,6 +286,43 @@ sys.exit(supervisor.run())
     parent.process.terminate()
     assert parent.wait(DEADLINE_S) == 0
     assert all(map(has_ended, started))
+
+
+class Line(socketserver.StreamRequestHandler):
+    """Answers every request with the first line of a response, and nothing without one."""
+
+    line = b""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(self.line)
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", Seen.HEALTHY),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", Seen.ALIVE),
+        (b"no HTTP\r\n", Seen.ALIVE),
+        (b"", Seen.ALIVE),
+    ],
+)
+def test_any_reaction_is_a_sign_of_life(line: bytes, seen: Seen) -> None:
+    handler = type("Handler", (Line,), {"line": line})
+    with socketserver.TCPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert look("127.0.0.1", server.server_address[1]) is seen
+        thread.join()
+
+
+def test_nobody_who_listens_and_nobody_who_answers_are_told_apart(
+    free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert look("127.0.0.1", free_port()) is Seen.REFUSED
+    monkeypatch.setattr("space_vllm.supervisor._LOOK_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        assert look("0.0.0.0", stopped.getsockname()[1]) is Seen.SILENT
 
 
 def watched(*looks: tuple[Seen, float], limits: Limits = NORMAL) -> Watch:
