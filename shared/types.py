@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from shared import strict_json
+from shared.document import Document
+from shared.document import Json as Json
 from shared.errors import IntegrityError, SyncError
 
 FORMAT = 1
 LARGEST_VERSION = 10**9 - 1
 
 Kind = Literal["anchor", "delta"]
-Json = dict[str, Any]
 
 FLOATS = ("", "BF16", "F16", "F32", "F64")  # what a base model may be cast to
 
@@ -68,8 +68,8 @@ class DataFile:
 class Base:
     """Where version 0 comes from, when it can be had elsewhere than in the bucket.
 
-    `repo` is a folder's absolute path or a repository on the Hub. Its float tensors, cast to `dtype` (safetensors' name,
-    empty for as they are), have `fingerprint`.
+    `repo` is a folder's absolute path or a repository on the Hub. Its float tensors, cast to `dtype` (safetensors'
+    name, empty for as they are), have `fingerprint`.
     """
 
     repo: str = ""
@@ -96,13 +96,13 @@ class Run:
 
     @classmethod
     def from_json(cls, raw: bytes, source: str) -> "Run":
-        doc = _Document(raw, source)
+        doc = Document(raw, source)
         return cls(
-            format=doc.supported_format(),  # first: in another format the other fields may be anything
+            format=doc.supported_format(FORMAT),  # first: in another format the other fields may be anything
             run_id=doc.text("run_id", RUN_ID),
             created_at=doc.text("created_at", TIME),
             model=doc.text("model"),
-            base=_base(_Document(doc.object("base"), f"{source}, base")),
+            base=_base(Document(doc.object("base"), f"{source}, base")),
         )
 
 
@@ -147,20 +147,20 @@ class Manifest:
 
     @classmethod
     def from_json(cls, raw: bytes, source: str) -> "Manifest":
-        doc = _Document(raw, source)
-        supported = doc.supported_format()  # first: in another format the other fields may be anything
+        doc = Document(raw, source)
+        supported = doc.supported_format(FORMAT)  # first: in another format the other fields may be anything
         kind: Kind = "delta" if doc.one_of("kind", get_args(Kind)) == "delta" else "anchor"
         manifest = cls(
             run_id=doc.text("run_id", RUN_ID),
-            version=doc.version("version"),
+            version=doc.version("version", LARGEST_VERSION),
             kind=kind,
-            files=tuple(_data_file(_Document(item, source)) for item in doc.array("files")),
+            files=tuple(_data_file(Document(item, source)) for item in doc.array("files")),
             fingerprint=doc.text("fingerprint", FINGERPRINT),
             changed=doc.count("changed"),
             total=doc.count("total"),
             writer_epoch=doc.count("writer_epoch"),
             created_at=doc.text("created_at"),
-            base_version=doc.version("base_version") if kind == "delta" else None,
+            base_version=doc.version("base_version", LARGEST_VERSION) if kind == "delta" else None,
             base_fingerprint=doc.text("base_fingerprint", FINGERPRINT) if kind == "delta" else None,
             seconds=doc.numbers("seconds"),
             trainer=doc.object("trainer"),
@@ -199,10 +199,10 @@ class Pointer:
 
     @classmethod
     def from_json(cls, raw: bytes, source: str) -> "Pointer":
-        doc = _Document(raw, source)
+        doc = Document(raw, source)
         return cls(
             run_id=doc.text("run_id", RUN_ID),
-            version=doc.version("version"),
+            version=doc.version("version", LARGEST_VERSION),
             manifest=doc.text("manifest"),
             manifest_xxh3=doc.text("manifest_xxh3", CONTENT_HASH),
             writer_epoch=doc.count("writer_epoch", absent=0),
@@ -227,7 +227,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _base(doc: "_Document") -> Base:
+def _base(doc: "Document") -> Base:
     fingerprint = doc.text("fingerprint", FINGERPRINT) if doc.text("fingerprint") else ""
     return Base(
         repo=doc.text("repo"),
@@ -237,77 +237,7 @@ def _base(doc: "_Document") -> Base:
     )
 
 
-def _data_file(doc: "_Document") -> DataFile:
+def _data_file(doc: "Document") -> DataFile:
     return DataFile(
         path=doc.text("path"), nbytes=doc.count("nbytes"), content_hash=doc.text("content_hash", CONTENT_HASH)
     )
-
-
-class _Document:
-    """A JSON object whose fields are asked for by type; an error names the file and the field."""
-
-    def __init__(self, raw: bytes | Json, source: str) -> None:
-        self._source = source
-        if isinstance(raw, bytes):
-            try:
-                raw = strict_json.parse(raw)
-            except ValueError as error:
-                raise IntegrityError(f"{source} is not valid JSON ({len(raw)} bytes): {error}") from error
-        if not isinstance(raw, dict):
-            raise IntegrityError(f"{source}: expected a JSON object, found {type(raw).__name__}")
-        self._fields: Json = raw
-
-    def _get(self, key: str, wanted: type, article: str) -> Any:
-        value = self._fields.get(key)
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            found = type(value).__name__ if key in self._fields else "nothing"
-            raise IntegrityError(f"{self._source}: field {key!r} should be {article}, found {found}")
-        return value
-
-    def text(self, key: str, pattern: re.Pattern[str] | None = None) -> str:
-        value: str = self._get(key, str, "text")
-        if pattern is not None and not pattern.fullmatch(value):
-            raise IntegrityError(f"{self._source}: field {key!r} is malformed: {value!r}")
-        return value
-
-    def count(self, key: str, absent: int | None = None) -> int:
-        if absent is not None and key not in self._fields:
-            return absent
-        value: int = self._get(key, int, "a whole number")
-        if value < 0:
-            raise IntegrityError(f"{self._source}: field {key!r} is negative: {value}")
-        return value
-
-    def version(self, key: str) -> int:
-        value = self.count(key)
-        if value > LARGEST_VERSION:
-            raise IntegrityError(f"{self._source}: field {key!r} is {value}, the largest version is {LARGEST_VERSION}")
-        return value
-
-    def one_of(self, key: str, choices: tuple[str, ...], absent: str | None = None) -> str:
-        if absent is not None and key not in self._fields:
-            return absent
-        value = self.text(key)
-        if value not in choices:
-            raise IntegrityError(f"{self._source}: field {key!r} is {value!r}, expected one of {', '.join(choices)}")
-        return value
-
-    def object(self, key: str) -> Json:
-        value: Json = self._get(key, dict, "an object")
-        return value
-
-    def numbers(self, key: str) -> dict[str, float]:
-        value: dict[str, float] = self.object(key)
-        if any(isinstance(item, bool) or not isinstance(item, int | float) for item in value.values()):
-            raise IntegrityError(f"{self._source}: field {key!r} holds something that is not a number")
-        return value
-
-    def array(self, key: str) -> list[Any]:
-        value: list[Any] = self._get(key, list, "a list")
-        return value
-
-    def supported_format(self) -> int:
-        found = self.count("format")
-        if found != FORMAT:
-            raise IntegrityError(f"{self._source} has format {found}, this code reads format {FORMAT}; update it")
-        return found
