@@ -26,7 +26,9 @@ Report = Callable[[str], None]
 
 
 class Settling(Protocol):
-    """What the publisher decides after a publish that failed."""
+    """The publisher, once a version was handed to it."""
+
+    def housekeeping(self) -> Callable[[], None] | None: ...
 
     def settle(self) -> Manifest | None: ...
 
@@ -112,6 +114,7 @@ class Delivery:
         self._changed = threading.Condition()
         self._leaving = threading.Event()
         self._thread: threading.Thread | None = None
+        self._house: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -119,10 +122,11 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What is under way is given up; its thread never keeps the process alive."""
+        """What is under way is given up; no thread of it keeps the process alive."""
         self._leaving.set()
-        if self._thread is not None and not isinstance(error, KeyboardInterrupt):
-            self._thread.join(_LEAVE_S)
+        for thread in (self._thread, self._house):
+            if thread is not None and not isinstance(error, KeyboardInterrupt):
+                thread.join(_LEAVE_S)
 
     def start(self, parcel: Parcel) -> None:
         """Only while not `is_busy`."""
@@ -166,6 +170,14 @@ class Delivery:
             self.acknowledged, self.last, self.problem = manifest.version, sync, ""
             self._delay_s = _FIRST_DELAY_S
             self._changed.notify_all()
+        self._keep_house()
+
+    def _keep_house(self) -> None:
+        """On a thread of its own, so that no later version waits for it; one at a time."""
+        if self._house is None or not self._house.is_alive():
+            if (work := self._publisher.housekeeping()) is not None:
+                self._house = threading.Thread(target=work, name="housekeeping", daemon=True)
+                self._house.start()
 
     def _publish(self, parcel: Parcel) -> Manifest | None:
         """None when the version is not whole; the next one covers it."""

@@ -1,5 +1,6 @@
 """What may happen in a long run, drawn from a seed: faults of the bucket, latency, cut connections."""
 
+import time
 from collections import Counter
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ _OF_BUCKET: tuple[tuple[Any, str, dict[str, float]], ...] = (
     ("list late", "batch", {"seconds": 1}),
     ("bytes late", "batch", {"seconds": 1}),
 )
-_BUCKET, _LATENCY, _CUT = 0.25, 0.3, 0.05  # how likely each is, per sync point
+_BUCKET, _LATENCY, _CUT, _KILL = 0.25, 0.3, 0.1, 0.1  # how likely each is, per sync point
 
 
 class Chance:
@@ -39,5 +40,17 @@ class Chance:
             hub.inject(kind, on, times=self.random.randint(1, 3), **values)
             self.counts["faults of the bucket"] += 1
         proxy.delay_s = self.random.uniform(0.01, 0.3) if self.random.random() < _LATENCY else 0.0
-        proxy.cut_after_s = self.random.uniform(0.05, 1.0) if self.random.random() < _CUT else None
         self.counts["slow answers"] += proxy.delay_s > 0
+
+    def cuts(self, proxy: Proxy) -> None:
+        """Cut the connections to the Space, perhaps, a moment after a sync point began."""
+        if self.random.random() < _CUT:
+            self.moment()
+            proxy.cut()
+            self.counts["cuts of all connections"] += 1
+
+    def kills(self) -> bool:
+        return self.random.random() < _KILL
+
+    def moment(self) -> None:
+        time.sleep(self.random.uniform(0.0, 1.5))

@@ -3,7 +3,6 @@
 In its first part trainer and vLLM are killed; the rest is one life of each process, in which nothing may grow.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -23,14 +22,13 @@ from tests.space_vllm.tiny import live_checksums
 PATIENCE_S = 300.0
 _DEADLINE_S = PATIENCE_S + 60
 _KILLING = 0.4  # the share of syncs in which something may be killed
-_TRAINER_KILLED = 0.1  # how likely, per sync point
 _SAVED, _SAMPLED = 10, 5  # sync points between two
 _MAX_STALENESS = 1
 
 
 @dataclass
 class LongRun:
-    """Of `syncs` acknowledged versions. `is_right`: the final weights are, in the Space and in the bucket."""
+    """Until `syncs` versions are acknowledged. `is_right`: the final weights are, in the Space and in the bucket."""
 
     stage: Stage
     syncs: int
@@ -38,7 +36,7 @@ class LongRun:
     chance: Chance
     tell: Callable[[str], None]
     meters: dict[str, Meter] = field(default_factory=dict)
-    acknowledged: int = 0
+    acknowledged: set[int] = field(default_factory=set)
     longest_wait_s: float = 0.0
     longest_sync_s: float = 0.0
     is_right: bool = False
@@ -50,7 +48,7 @@ class LongRun:
         try:
             self._trainer.save()
             kills = [int(self.syncs * _KILLING * (n + 0.5) / self.vllm_kills) for n in range(self.vllm_kills)]
-            while (done := self.acknowledged + len(self._trainer.told("synced"))) < self.syncs:
+            while (done := self._done()) < self.syncs:
                 if kills and done >= kills[0]:
                     kills.pop(0)
                     self._kill_vllm()
@@ -61,6 +59,9 @@ class LongRun:
             self._end()
         finally:
             self._trainer.kill()
+
+    def _done(self) -> int:
+        return len(self.acknowledged | {sync["version"] for sync in self._trainer.told("synced")})
 
     def _start(self) -> Training:
         place = self.stage.place
@@ -77,8 +78,9 @@ class LongRun:
         self.chance.before_a_point(self.stage.place.hub, self.stage.proxy)
         before = len(self._trainer.events)
         self._trainer.point()
-        if may_kill and self.chance.random.random() < _TRAINER_KILLED:
-            time.sleep(self.chance.random.uniform(0.0, 1.5))
+        self.chance.cuts(self.stage.proxy)
+        if may_kill and self.chance.kills():
+            self.chance.moment()
             self._trainer.kill()
             self._add_up()
             self.chance.counts["ends of the trainer"] += 1
@@ -101,15 +103,15 @@ class LongRun:
             self.meters.setdefault(name, Meter()).look(process)
 
     def _add_up(self) -> None:
-        self.acknowledged += len(self._trainer.told("synced"))
-        waits = [event["seconds"] for event in self._trainer.told("point")]
-        syncs = [event["seconds"] for event in self._trainer.told("synced")]
-        self.longest_wait_s, self.longest_sync_s = max(self.longest_wait_s, *waits), max(self.longest_sync_s, *syncs)
+        points, syncs = self._trainer.told("point"), self._trainer.told("synced")
+        self.acknowledged |= {sync["version"] for sync in syncs}
+        self.longest_wait_s = max([self.longest_wait_s, *(point["seconds"] for point in points)])
+        self.longest_sync_s = max([self.longest_sync_s, *(sync["seconds"] for sync in syncs)])
 
     def _end(self) -> None:
         assert self.stage.place.hub is not None
         self.stage.place.hub.clear()
-        self.stage.proxy.cut_after_s, self.stage.proxy.delay_s = None, 0.0
+        self.stage.proxy.delay_s = 0.0
         ended = self._trainer.end()
         self._add_up()
         weights = first(self._seed)

@@ -27,11 +27,14 @@ class Proxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
+    def cut(self) -> None:
+        """Whatever is open now."""
+        self._cut(*list(self._open))
+
     def close(self) -> None:
         _shut(self._listener)
         self._listener.close()
-        for connection in list(self._open):
-            _shut(connection)
+        self.cut()
 
     def _accept(self) -> None:
         with suppress(OSError):  # the listener was closed

@@ -52,9 +52,8 @@ def flaws(run: LongRun) -> list[str]:
 def report(run: LongRun, seed: int, seconds: float) -> str:
     """A table of two columns."""
     rows = [
-        (f"versions served, seed {seed}", f"{run.acknowledged}"),
+        (f"versions served, seed {seed}", str(len(run.acknowledged))),
         *((name, str(count)) for name, count in sorted(run.chance.counts.items())),
-        ("connections cut", str(run.stage.proxy.cuts)),
         ("final weights, in the Space and in the bucket", "equal to the bit" if run.is_right else "**wrong**"),
         ("longest wait of a sync point, of the seconds it may", f"{run.longest_wait_s:.0f} of {PATIENCE_S:.0f}"),
         ("longest from sync point to acknowledgement", f"{run.longest_sync_s:.0f} s"),

@@ -117,6 +117,10 @@ class Training:
         self.process.kill()
         self.process.wait()
         self._thread.join(DEADLINE_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(BrokenPipeError):  # what it was told last has not been read
+                assert pipe is not None
+                pipe.close()
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -162,7 +166,7 @@ class Training:
 
     def _tell(self, line: str) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, which whoever waits for it will see
+        with suppress(BrokenPipeError, ValueError):  # it has ended, which whoever waits for it will see
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
 

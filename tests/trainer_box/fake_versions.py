@@ -1,7 +1,7 @@
 """Stand-ins for publisher and Space as a delivery sees them: they do as a script says and keep what was asked."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.types import DataFile, Manifest, now
@@ -28,6 +28,7 @@ class FakePublisher:
         self.diffs: list[int] = []
         self.committed: list[tuple[int, Mapping[str, Any]]] = []
         self.rebased = 0
+        self.house: list[Callable[[], None]] = []
 
     def adopt(self, named_tensors: NamedTensors) -> Manifest | None:
         return self.held
@@ -47,6 +48,9 @@ class FakePublisher:
             raise error
         self.committed.append((version, trainer))
         return manifest_of(version, fingerprint)
+
+    def housekeeping(self) -> Callable[[], None] | None:
+        return self.house.pop(0) if self.house else None
 
     def settle(self) -> Manifest | None:
         outcome = self.settling.pop(0) if self.settling else None

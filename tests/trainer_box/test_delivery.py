@@ -190,6 +190,26 @@ def test_rollouts_that_cannot_be_stored_hold_nothing_up() -> None:
     assert "goes on without its rollouts: cannot write run/rollouts/000001.jsonl" in bench.lines[0]
 
 
+def test_no_version_waits_for_what_is_done_beside_the_chain_and_only_one_such_thing_is_done_at_a_time() -> None:
+    bench, begun, free, second = Bench(), threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        assert free.wait(DEADLINE_S)
+
+    bench.publisher.house = [slow, second.set]
+    with bench.delivery:
+        for version in range(3):
+            bench.deliver(version)
+        assert begun.wait(DEADLINE_S)
+        assert (bench.delivery.acknowledged, len(bench.publisher.house)) == (2, 1)
+        free.set()
+        assert bench.delivery._house is not None
+        bench.delivery._house.join(DEADLINE_S)
+        bench.deliver(3)
+    assert second.is_set(), "leaving waits for what is nearly done"
+
+
 def test_leaving_ends_what_is_waited_for() -> None:
     told = threading.Event()
     replica = FakeReplica([AWAY] * 1000)
