@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -43,8 +42,6 @@ _ENVIRONMENT = {
     "GRADIO_ANALYTICS_ENABLED": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # 5 s would cut connections that a trainer is about to use again
-    # Where torch would keep it, but for the user's name. Temporary files go with each start, compiled kernels stay.
-    "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")),
 }
 _FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0", "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "0"}
 

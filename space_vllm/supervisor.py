@@ -4,16 +4,19 @@ Knows whether it answers, not what it serves: one that says 503 is alive. It is 
 that it does not take.
 """
 
+import getpass
 import http.client
+import os
 import queue
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from tempfile import TemporaryDirectory
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 
 from space_vllm.group import Group
 
@@ -135,9 +138,9 @@ class Supervisor:
                 return 0
 
     def _live(self) -> End:
-        """From one start of the server to its end. Its temporary files go with it, downloads of weights among them."""
+        """From one start of the server to its end."""
         watch = Watch(self._limits)
-        with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as folder:
+        with _temporary_folder() as folder:
             with Group(self._command, {**self._environment, "TMPDIR": folder}) as group:
                 while group.exit_code is None and watch.flaw is None:
                     if (number := self._signal_within(self._limits.period, group)) is not None:
@@ -158,6 +161,25 @@ class Supervisor:
             with suppress(queue.Empty):
                 return self._signals.get(timeout=min(left, _TICK_S))
         return None
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """For one start's files, half downloads of weights among them, which a killed server leaves. But what torch has
+    compiled stays where it would be: it has no setting for all of it.
+    """
+    kept = Path(gettempdir(), f"torchinductor_{_user()}")
+    with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as folder:
+        kept.mkdir(exist_ok=True)
+        Path(folder, kept.name).symlink_to(kept)
+        yield folder
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid_{os.getuid()}"
 
 
 def _told(code: int, last_line: str) -> str:

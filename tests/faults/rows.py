@@ -56,9 +56,9 @@ ROWS = (
     Row(of_spaces.disk_full, HUB),
     Row(of_buckets.bucket_slow, HUB),
     Row(of_buckets.bucket_refuses, HUB),
-    Row(of_buckets.bucket_truncates, HUB, is_short=True),
+    Row(of_buckets.bucket_truncates, HUB),
     Row(of_buckets.bucket_loses_a_delta, HUB, is_short=True),
-    Row(of_buckets.bucket_lists_late, HUB, is_short=True),
+    Row(of_buckets.bucket_lists_late, HUB),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from space_vllm.supervisor import Limits, Seen, Supervisor, Watch, look
 from tests.conftest import StartProcess
@@ -211,6 +212,19 @@ def test_each_start_has_a_folder_for_temporary_files_that_goes_with_it(supervise
     (second / "download").write_bytes(b"half")
     scene.ends()
     assert not second.exists()
+
+
+def test_what_torch_has_compiled_is_where_the_next_start_finds_it(
+    supervised: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    compiled = Path(default_cache_dir())  # as torch has it, in a process whose folder for temporary files this is
+    scene = supervised("dies", "200")
+    wait_until(lambda: scene.lines("looks"))
+    monkeypatch.setattr("tempfile.tempdir", scene.lines("starts")[1])
+    Path(default_cache_dir(), "kernel").touch()
+    scene.ends()
+    assert [file.name for file in compiled.iterdir()] == ["kernel"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
