@@ -143,34 +143,35 @@ class Delivery:
     # The thread
 
     def _run(self, parcel: Parcel) -> None:
+        sync: Sync | None = None
         try:
-            self._deliver(parcel)
+            sync = self._deliver(parcel)
         except _LeftError:
             return
         except BaseException as error:  # whatever it is: the thread that trains must learn of it
             self.failure = error
         finally:
-            with self._changed:
+            with self._changed:  # at once: whoever sees the version acknowledged may start the next one
+                if sync is not None:
+                    self.acknowledged, self.last, self.problem = sync.manifest.version, sync, ""
+                    self._delay_s = _FIRST_DELAY_S
                 self.is_busy = False
                 self._changed.notify_all()
 
-    def _deliver(self, parcel: Parcel) -> None:
+    def _deliver(self, parcel: Parcel) -> Sync | None:
         manifest = self._publish(parcel)
         if manifest is None:
-            return
+            return None
         self._keep(parcel.rollouts, manifest)
         acknowledgement = self._announce(manifest)
         if acknowledgement is None:
-            return
+            return None
         sync = Sync(manifest, acknowledgement, time.perf_counter() - parcel.started)
         for listener in self._listeners:
             listener(sync)
         self._tell(sync.line())
-        with self._changed:
-            self.acknowledged, self.last, self.problem = manifest.version, sync, ""
-            self._delay_s = _FIRST_DELAY_S
-            self._changed.notify_all()
         self._keep_house()
+        return sync
 
     def _keep_house(self) -> None:
         """On a thread of its own, so that no later version waits for it; one at a time."""

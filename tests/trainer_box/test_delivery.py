@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -188,6 +189,15 @@ def test_rollouts_that_cannot_be_stored_hold_nothing_up() -> None:
     bench.deliver(1, ROLLOUT)
     assert bench.delivery.acknowledged == 1
     assert "goes on without its rollouts: cannot write run/rollouts/000001.jsonl" in bench.lines[0]
+
+
+def test_whoever_sees_a_version_acknowledged_may_start_the_next_one() -> None:
+    bench = Bench()
+    for version in range(50):
+        parcel = Parcel(version, partial(bench.publisher.commit, (version, "0" * 16), {}), (), 0.0)
+        bench.delivery.start(parcel)
+        bench.delivery.wait(partial(lambda wanted: bench.delivery.acknowledged >= wanted, version), DEADLINE_S)
+        assert not bench.delivery.is_busy
 
 
 def test_no_version_waits_for_what_is_done_beside_the_chain_and_only_one_such_thing_is_done_at_a_time() -> None:
