@@ -19,7 +19,7 @@ HUB: Kind = "stand-in Hub"
 
 @dataclass(frozen=True)
 class Row:
-    """`is_short`: among those that every run of the tests plays."""
+    """`is_short`: among those that are played first."""
 
     scenario: Callable[[Scene], None]
     kind: Kind
