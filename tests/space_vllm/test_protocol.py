@@ -73,7 +73,8 @@ class SpaceProtocol(RuleBasedStateMachine):
 
     @rule()
     def a_new_publisher_goes_on(self) -> None:
-        """Without closing the one before, as after a crash."""
+        """Without closing the one before, as after a crash, which ends nothing but its lock."""
+        self.out._writer.close()
         self.out = publisher(self.path, "run")
 
     @rule(data=st.data(), shift=st.sampled_from([0, 0, 0, 1, 40]))
