@@ -95,7 +95,7 @@ class SpaceProtocol(RuleBasedStateMachine):
     @rule(data=st.data(), place=st.integers(0, 10_000), delete=st.booleans())
     def damage(self, data: st.DataObject, place: int, delete: bool) -> None:
         file = self.path / data.draw(st.sampled_from(self.manifests)).path
-        if file in self.damaged:
+        if file in self.damaged or not file.exists():  # old data is deleted
             return
         raw = bytearray(file.read_bytes())
         self.damaged[file] = bytes(raw)
