@@ -40,6 +40,11 @@ class Snapshot:
     def specs(self) -> dict[str, TensorSpec]:
         return {name: spec_of(name, tensor) for name, tensor in self.tensors.items()}
 
+    @property
+    def total(self) -> int:
+        """Elements of all tensors."""
+        return sum(tensor.numel() for tensor in self.tensors.values())
+
     def stage(self, manifest: Manifest, file: Path) -> list[Change]:
         """Decode a delta on these weights and verify what it leads to; nothing is changed yet.
 

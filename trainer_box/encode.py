@@ -33,7 +33,7 @@ def encode_delta(
     """The delta from `base` to `snapshot`. Empty when an anchor is smaller; a step without changes has one."""
     stated = replace(label_of(base.run_id, snapshot), base_version=base.version, base_fingerprint=base.fingerprint)
     path = folder / "delta.safetensors"
-    write_delta(path, stated, changes, sum(spec.numel for spec in snapshot.specs.values()), encoding)
+    write_delta(path, stated, changes, snapshot.total, encoding)
     if changes and path.stat().st_size >= plain_bytes(snapshot):
         anchor = encode_anchor(base.run_id, snapshot, plain_bytes(snapshot), folder)
         if path.stat().st_size >= sum(data.nbytes for data, _ in anchor):

@@ -253,15 +253,14 @@ class Publisher:
             encoded = time.perf_counter()
             self._writer.upload(files)
         base = diff.held if kind == "delta" else None
-        total = sum(spec.numel for spec in snapshot.specs.values())
         manifest = Manifest(
             run_id=self.run_id,
             version=diff.version,
             kind=kind,
             files=tuple(data for data, _ in files),
             fingerprint=fingerprint.to_text(snapshot.fingerprint),
-            changed=sum(change.count for change in diff.changes) if diff.held else total,
-            total=total,
+            changed=sum(change.count for change in diff.changes) if diff.held else snapshot.total,
+            total=snapshot.total,
             writer_epoch=self._writer.epoch,
             created_at=now(),
             base_version=base.version if base else None,
