@@ -1,7 +1,9 @@
 """The Space's own routes in vLLM's server, and what they share. The guard has checked the key before they run."""
 
 import asyncio
+import logging
 import os
+import signal
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from space_vllm.updates import Updates
 
 N = TypeVar("N", int, float)
 
+_LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
+_LOOK_S = 5.0
 _UPDATE_WAIT_S, _LONGEST_WAIT_S = 20.0, 50.0  # proxies cut an answer after about a minute
 
 
@@ -44,7 +48,7 @@ class EndpointPlugin:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def attach_router(self, app: FastAPI) -> None:
         app.add_api_route("/", _root, methods=["GET"], include_in_schema=False)
@@ -62,7 +66,10 @@ class EndpointPlugin:
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
         }
         space = install(state, Settings.from_environment(os.environ), engine_client, Deadlines(), facts)
-        self._task = asyncio.create_task(space.reconciler.run(), name="reconciler")
+        self._tasks = [
+            asyncio.create_task(space.reconciler.run(), name="reconciler"),
+            asyncio.create_task(end_when_hung(space.engine, _LOOK_S), name="watch"),
+        ]
 
 
 def install(
@@ -76,6 +83,14 @@ def install(
     state[STATE] = Access(settings.api_key, door)
     state.delta_space = space
     return space
+
+
+async def end_when_hung(engine: Engine, look_s: float) -> None:
+    """Ends this server, for its parent to start another one, when its engine stays silent: vLLM alone never does."""
+    while not engine.is_hung:
+        await asyncio.sleep(look_s)
+    _LOG.critical("vLLM's engine does not answer any more; the server ends")
+    signal.raise_signal(signal.SIGTERM)
 
 
 async def _root() -> Response:

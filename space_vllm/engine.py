@@ -4,6 +4,7 @@ Knows the calls, not when they are right: that is the syncer's business.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,8 @@ class EngineError(SyncError):
 class Deadlines:
     """Seconds. `pause` includes the forward pass that runs, `stage` reading and decoding a whole anchor.
 
-    With the door closed, `retry` is the first wait before the next attempt, and `slowest_retry` the longest.
+    An engine that answers nothing for `hung`, no less than any call may take, is taken for hung. With the door closed,
+    `retry` is the first wait before the next attempt, and `slowest_retry` the longest.
     """
 
     call: float = 60
@@ -61,6 +63,7 @@ class Deadlines:
     pause: float = 120
     apply: float = 300
     recount: float = 900
+    hung: float = 900
     retry: float = 1
     slowest_retry: float = 30
 
@@ -71,6 +74,7 @@ class Engine:
     def __init__(self, client: EngineClient, deadlines: Deadlines) -> None:
         self._client = client
         self._deadlines = deadlines
+        self._silent_since: float | None = None
 
     async def join(self) -> Progress:
         """The fingerprint of the base model, recounted from its files and from the live model."""
@@ -88,20 +92,20 @@ class Engine:
     async def pause(self) -> None:
         """Freezes what runs, to be prefilled anew on the weights that are live after the pause."""
         pause = self._client.pause_generation(mode="keep", clear_cache=True)
-        await within(self._deadlines.pause, "pausing generation", pause)
+        await self._within(self._deadlines.pause, "pausing generation", pause)
         if await self._cached_blocks():
             reset = self._client.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
-            await within(self._deadlines.call, "resetting the prefix cache", reset)
+            await self._within(self._deadlines.call, "resetting the prefix cache", reset)
             if blocks := await self._cached_blocks():
                 raise EngineError(f"vLLM's prefix cache still holds {blocks} blocks of the old weights after a reset")
 
     async def abort(self) -> None:
         """Ends all requests in flight. Generation stays paused."""
         pause = self._client.pause_generation(mode="abort", clear_cache=True)
-        await within(self._deadlines.pause, "aborting requests", pause)
+        await self._within(self._deadlines.pause, "aborting requests", pause)
 
     async def resume(self) -> None:
-        await within(self._deadlines.call, "resuming generation", self._client.resume_generation())
+        await self._within(self._deadlines.call, "resuming generation", self._client.resume_generation())
 
     async def apply(self) -> Placed:
         return Placed(**await self._worker("delta_apply", seconds=self._deadlines.apply))
@@ -133,22 +137,26 @@ class Engine:
 
     async def name_weights(self, name: str) -> None:
         """What vLLM itself reports as the version of its weights."""
-        await within(self._deadlines.call, "naming the weights", self._client.update_weight_version(name))
+        await self._within(self._deadlines.call, "naming the weights", self._client.update_weight_version(name))
 
     async def checksums(self) -> dict[str, str]:
         """vLLM's own checksum of each live parameter."""
-        workers = await within(self._deadlines.apply, "checksums", self._client.compute_weight_checksums())
+        workers = await self._within(self._deadlines.apply, "checksums", self._client.compute_weight_checksums())
         return {name: digest for worker in workers for name, digest in worker.items()}
 
     @property
     def is_dead(self) -> bool:
         return self._client.errored
 
+    @property
+    def is_hung(self) -> bool:
+        return self._silent_since is not None and time.monotonic() - self._silent_since >= self._deadlines.hung
+
     def in_flight(self) -> int:
         return self._client.get_num_unfinished_requests()
 
     async def _cached_blocks(self) -> int:
-        return await within(self._deadlines.call, "counting cached blocks", cached_blocks(self._client))
+        return await self._within(self._deadlines.call, "counting cached blocks", cached_blocks(self._client))
 
     async def _staged(self) -> Progress:
         """Poll seldom: each call takes its turn between two forward passes."""
@@ -167,21 +175,25 @@ class Engine:
     async def _worker(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
         # No deadline is passed on: vLLM would leave a late answer behind, as the answer to the next call.
         call = self._client.collective_rpc(method, args=arguments)
-        answers = await within(seconds or self._deadlines.call, f"the worker's {method}", call)
+        answers = await self._within(seconds or self._deadlines.call, f"the worker's {method}", call)
         return answers[0]
+
+    async def _within(self, seconds: float, what: str, call: Awaitable[T]) -> T:
+        """Raises EngineError when `call` takes longer, or raises anything of vLLM's."""
+        asked = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await call
+        except TimeoutError as error:
+            self._silent_since = min(asked, self._silent_since or asked)
+            raise EngineError(f"{what} took more than {seconds} s") from error
+        except Exception as error:  # vLLM passes on whatever one of its processes raised
+            self._silent_since = None
+            raise EngineError(f"{what} failed: {error!r}") from error
+        self._silent_since = None
+        return answer
 
 
 _ERRORS: dict[str, type[SyncError]] = {
     kind.__name__: kind for kind in (SyncError, errors.ChainError, errors.IntegrityError, errors.BucketError)
 }
-
-
-async def within(seconds: float, what: str, call: Awaitable[T]) -> T:
-    """Raises EngineError when `call` takes longer, or raises anything of vLLM's."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await call
-    except TimeoutError as error:
-        raise EngineError(f"{what} took more than {seconds} s") from error
-    except Exception as error:  # vLLM passes on whatever one of its processes raised
-        raise EngineError(f"{what} failed: {error!r}") from error

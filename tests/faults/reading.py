@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.faults.cores import beside_vllm
 from tests.faults.places import Place
 
 _DEADLINE_S = 300.0
@@ -30,7 +31,7 @@ class Read:
 
 def read_back(place: Place, run_id: str, *options: str) -> Read:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.faults.reader", place.name, run_id, *options],
+        beside_vllm([sys.executable, "-m", "tests.faults.reader", place.name, run_id, *options]),
         cwd=ROOT,
         env=place.whole_environment(f"reader-{run_id}"),
         capture_output=True,

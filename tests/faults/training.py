@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.conftest import ROOT
+from tests.faults.cores import beside_vllm
 
 Event = dict[str, Any]
 
@@ -55,7 +56,7 @@ class Training:
         self._log = task.folder / "log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                task.command(),
+                beside_vllm(task.command()),
                 cwd=ROOT,
                 env=dict(environment),
                 stdin=subprocess.PIPE,
