@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+KEY = "a-very-secret-key"
 TIMES = {"stage_ms": 1200.0, "pause_ms": 50.0, "apply_ms": 20.0}
 CUT_OFF = 0
 

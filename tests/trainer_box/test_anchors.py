@@ -7,10 +7,10 @@ import pytest
 
 from shared import layout
 from shared.errors import BucketError
-from shared.follower import Follower
 from shared.reader import RunReader
 from tests.shared.fake_bucket import MemoryBucket
 from tests.shared.weights import Weights, copies, model, nudge, same
+from tests.trainer_box.publishing import received
 from trainer_box import anchors as anchors_module
 from trainer_box.publisher import Publisher
 
@@ -33,12 +33,6 @@ def data(bucket: MemoryBucket) -> list[str]:
 
 def anchors(bucket: MemoryBucket) -> list[int]:
     return [layout.version_of(path) or 0 for path in bucket.files("r/anchors")]
-
-
-def received(bucket: MemoryBucket) -> Weights:
-    weights: Weights = {}
-    Follower(bucket, "r").catch_up(weights)
-    return weights
 
 
 @pytest.mark.usefixtures("small_chains")

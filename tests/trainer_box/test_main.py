@@ -20,7 +20,7 @@ from shared.reader import RunReader
 from shared.types import Base, Json, Manifest
 from tests.conftest import RunningProcess, StartProcess
 from tests.trainer_box import number_task
-from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
+from tests.trainer_box.fake_space import KEY, Answer, FakeSpace, fake_space
 from trainer_box import checkpoint
 from trainer_box import script as trainer
 from trainer_box.arguments import ScriptArguments
@@ -28,7 +28,6 @@ from trainer_box.publisher import Publisher
 from trainer_box.tiny_policy import tiny_policy_path
 from trainer_box.trl_adapter import TrainingConfig
 
-KEY = "a-very-secret-key"
 MODEL = str(tiny_policy_path())
 DEADLINE_S = 400
 TASK = ("--environment", "mytask:Guess", "--dataset", "mytask:rows", "--reward", "mytask:bonus")

@@ -7,10 +7,9 @@ import pytest
 
 from shared.errors import SyncError
 from shared.types import DataFile, Manifest, now
-from tests.trainer_box.fake_space import CUT_OFF, TIMES, Answer, FakeSpace, fake_space
+from tests.trainer_box.fake_space import CUT_OFF, KEY, TIMES, Answer, FakeSpace, fake_space
 from trainer_box.replica import Acknowledgement, NeedsAnchorError, Pending, Replica, vllm_headers
 
-KEY = "a-very-secret-key"
 BUCKET = "local:/somewhere"
 
 

@@ -1,17 +1,16 @@
 """What the rollouts' requests wait out, for how long, and what ends them at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
 
 from shared.errors import SyncError
 from shared.types import Json
-from tests.trainer_box.fake_space import CUT_OFF, Answer, FakeSpace, fake_space
+from tests.trainer_box.fake_space import CUT_OFF, KEY, Answer, FakeSpace
 from trainer_box.rollout_requests import Patience, post
 
-KEY = "a-very-secret-key"
 ANSWER: Json = {"choices": [{"finish_reason": "stop"}]}
 
 
@@ -19,14 +18,6 @@ ANSWER: Json = {"choices": [{"finish_reason": "stop"}]}
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer_box.rollout_requests._FIRST_DELAY_S", 0.001)
     monkeypatch.setattr("trainer_box.rollout_requests._LONGEST_DELAY_S", 0.004)
-
-
-@pytest.fixture
-def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
-    monkeypatch.setenv("VLLM_API_KEY", KEY)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with fake_space("tiny", key=KEY) as server:
-        yield server
 
 
 def asked(url: str) -> Json:

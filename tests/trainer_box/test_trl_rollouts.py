@@ -13,12 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer
 
 from shared.errors import SyncError
 from tests.trainer_box import children
-from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
+from tests.trainer_box.fake_space import KEY, Answer, FakeSpace
 from trainer_box.reward import Reward
 from trainer_box.tiny_policy import tiny_policy_path
 
@@ -29,7 +30,6 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, Rollo
 # isort: on
 
 MODEL = str(tiny_policy_path())
-KEY = "a-very-secret-key"
 DEADLINE_S = 60.0
 
 
@@ -79,6 +79,7 @@ class PlainGuess(Guess):
 
 
 def make_loop(url: str, tokenizer: Any, environment: type[Guess] | None = Guess, rewards: Any = ()) -> RolloutLoop:
+    PartialState()  # TRL's child makes it before its loop, which logs through it
     return RolloutLoop(
         model_name="tiny",
         dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "Hello."}]}]),
@@ -111,14 +112,6 @@ def running(loop: RolloutLoop) -> Iterator[None]:
             loop._loop.call_soon_threadsafe(loop._stop_event.set)
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
-
-
-@pytest.fixture
-def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
-    monkeypatch.setenv("VLLM_API_KEY", KEY)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with fake_space("tiny", key=KEY) as server:
-        yield server
 
 
 def test_rollouts_carry_the_key_and_the_parts_of_their_rewards(space: FakeSpace, tokenizer: Any) -> None:

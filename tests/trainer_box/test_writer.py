@@ -13,11 +13,11 @@ import pytest
 from shared import layout
 from shared.bucket import open_bucket
 from shared.errors import BucketError, FencedError, SyncError
-from shared.follower import Follower
 from shared.reader import RunReader
 from tests.conftest import ROOT
 from tests.shared.fake_bucket import MemoryBucket
-from tests.shared.weights import Weights, copies, model, nudge, same
+from tests.shared.weights import copies, model, nudge, same
+from tests.trainer_box.publishing import received
 from trainer_box.publisher import Publisher
 
 HOLDER = """
@@ -44,12 +44,6 @@ class InterruptedBucket(MemoryBucket):
         if self.meanwhile is not None and path.startswith(self.after):
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
-
-
-def received(bucket: MemoryBucket) -> Weights:
-    weights: Weights = {}
-    Follower(bucket, "r").catch_up(weights)
-    return weights
 
 
 def test_a_second_publisher_in_one_process_is_refused_by_name_of_the_first(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""Buckets and Spaces that several modules' tests start from."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.shared.fake_bucket import MemoryBucket
+from tests.trainer_box.fake_space import KEY, FakeSpace, fake_space
+
+
+@pytest.fixture
+def bucket() -> MemoryBucket:
+    return MemoryBucket()
+
+
+@pytest.fixture
+def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
+    """Serves the model `tiny` to whoever has the key, as this process has."""
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with fake_space("tiny", key=KEY) as server:
+        yield server
