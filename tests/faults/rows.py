@@ -19,7 +19,7 @@ HUB: Kind = "stand-in Hub"
 
 @dataclass(frozen=True)
 class Row:
-    """`is_short`: among those that are played first."""
+    """`is_short`: played in every run of the suite."""
 
     scenario: Callable[[Scene], None]
     kind: Kind

@@ -1,11 +1,11 @@
-"""The fault table's rows as tests, with `-m faults`: those of the short part first."""
+"""The fault table's rows as tests: the short part in every run, the others with `-m faults`."""
 
 import pytest
 
 from tests.faults.rows import ROWS, Row, play
 from tests.faults.stage import Stage
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def _cases(is_short: bool) -> list[object]:
@@ -19,6 +19,7 @@ def test_a_fault_costs_neither_a_version_nor_a_wrong_token(live_stage: Stage, ro
     assert play(row, live_stage).is_kept
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(("live_stage", "row"), _cases(is_short=False), indirect=["live_stage"])
 def test_a_longer_fault_costs_neither_a_version_nor_a_wrong_token(live_stage: Stage, row: Row) -> None:
     assert play(row, live_stage).is_kept

@@ -1,4 +1,4 @@
-"""The real vLLM servers that the tests share: one per dtype and session, of a tiny model of random weights."""
+"""The real vLLM servers that the tests share: one per dtype, gone when this package is done, of a tiny model of random weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,14 @@ from tests.space_vllm.tiny import make_model, save
 TIED = {"float32": True, "bfloat16": False}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     save(make_model(), folder)
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`request.param` is the dtype that vLLM serves in. In float32 faults can be planted, by a plan in its folder."""
     dtype, tied = request.param, TIED[request.param]

@@ -32,7 +32,7 @@ K, NORM, HEAD = "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "
 NOTHING, ALL, LAST = 7, 12, 20  # versions that change no element, and every one
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     models = {"tied": qwen3(tied=True), "untied": qwen3(tied=False), "conv": lfm2(), "experts": glm4_moe()}
     return {name: save(model, tmp_path_factory.mktemp(name) / "model") for name, model in models.items()}

@@ -25,7 +25,7 @@ CONV, IN = "model.layers.0.conv.conv.weight", "model.layers.0.conv.in_proj.weigh
 Load = Callable[[Iterable[tuple[str, torch.Tensor]]], set[str]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     models = {"plain": qwen3(tied=True), "conv": lfm2()}
     return {name: save(model, tmp_path_factory.mktemp(name) / "model") for name, model in models.items()}

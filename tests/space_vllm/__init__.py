@@ -1,0 +1,1 @@
+"""Tests of the vLLM Space: a package, so that its fixtures end with it."""
