@@ -1,4 +1,4 @@
-"""The real vLLM servers that the tests share: one per dtype, gone when this package is done, of a tiny model of random weights."""
+"""The real vLLM servers that this package's tests share: one per dtype, of a tiny model of random weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
