@@ -37,7 +37,7 @@ class Row:
 ROWS = (
     Row(of_trainers.trainer_killed_in_an_upload, HUB),
     Row(of_trainers.trainer_killed_before_a_manifest, FOLDER),
-    Row(of_trainers.trainer_killed_before_a_manifest, HUB, is_short=True),
+    Row(of_trainers.trainer_killed_before_a_manifest, HUB),
     Row(of_trainers.trainer_killed_in_the_post, FOLDER),
     Row(of_trainers.trainer_killed_in_the_post, HUB, is_short=True),
     Row(of_trainers.trainer_stopped_in_an_upload, HUB),
@@ -50,7 +50,7 @@ ROWS = (
     Row(of_spaces.vllm_killed_while_applying, FOLDER),
     Row(of_spaces.vllm_killed_while_applying, HUB, is_short=True),
     Row(of_spaces.worker_stopped_while_applying, FOLDER),
-    Row(of_spaces.space_away, FOLDER),
+    Row(of_spaces.space_away, HUB, is_short=True),
     Row(of_spaces.answers_cut, HUB),
     Row(of_spaces.disk_full, FOLDER),
     Row(of_spaces.disk_full, HUB),

@@ -21,6 +21,7 @@ from shared.types import Manifest
 from tests.conftest import ROOT, RunningProcess
 from tests.space_vllm.fakes import KEY
 from tests.space_vllm.processes import descendants, has_ended
+from tests.space_vllm.tiny import POSITIONS
 
 API_SERVER, ENGINE_CORE, WORKER = "vllm.entrypoints.openai.api_server", "VLLM::EngineCore", "VLLM::Worker"
 START_DEADLINE_S = 240.0
@@ -152,7 +153,16 @@ def serving(
         "PYTHONPATH": str(ROOT),
         **(environment or {}),
     }
-    command = [sys.executable, "-m", "space_vllm.serve", "--dtype", dtype, "--max-model-len", "1024", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "space_vllm.serve",
+        "--dtype",
+        dtype,
+        "--max-model-len",
+        str(POSITIONS),
+        *arguments,
+    ]
     log = folder / "log"
     with log.open("wb") as out:
         child = subprocess.Popen(

@@ -15,7 +15,7 @@ from shared.types import Manifest
 from tests.space_vllm.fakes import publisher
 from tests.space_vllm.faults import Plan
 from tests.space_vllm.live_server import Server, in_float32
-from tests.space_vllm.tiny import Weights, greedy, live_checksums, partly_changed, random_weights, regret
+from tests.space_vllm.tiny import POSITIONS, Weights, greedy, live_checksums, partly_changed, random_weights, regret
 from trainer_box.publisher import Publisher
 
 pytestmark = pytest.mark.slow
@@ -197,7 +197,7 @@ def test_a_worker_that_does_not_say_what_is_live_costs_a_rebuild_and_cuts_stream
     manifest, story = scene.publish_new(), scene.story
     scene.plan.arm(break_off=1)
     with asking(scene.server) as asked:
-        stream = scene.server.stream(PROMPTS[0], 900)
+        stream = scene.server.stream(PROMPTS[0], POSITIONS - len(PROMPTS[0]))
         next(stream)
         status, answer = scene.server.update(manifest)
         assert (status, "the worker broke off" in answer["error"]) == (503, True), answer

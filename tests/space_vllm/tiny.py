@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 Weights = dict[str, torch.Tensor]
 
 VOCABULARY = 300  # vLLM pads it to PADDED
+POSITIONS = 2048
 PADDED = 320
 
 # The layers that vLLM fuses, in the order in which they lie in the fused one.
@@ -33,7 +34,7 @@ def make_model(tied: bool = True) -> Qwen3ForCausalLM:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
-        max_position_embeddings=1024,
+        max_position_embeddings=POSITIONS,
         tie_word_embeddings=tied,
         bos_token_id=0,
         eos_token_id=1,
