@@ -45,10 +45,11 @@ def worker_stopped_while_applying(scene: Scene) -> None:
 
 def answers_cut(scene: Scene) -> None:
     """every connection to the Space is cut after 5 s, and an anchor takes it 30 s"""
-    cuts = scene.stage.proxy.cuts
     scene.trainer.anchor()
     scene.hub.inject("slow", "xorb", rate=ANCHOR_RATE, times=0)
     scene.stage.proxy.cut_after_s = CUT_AFTER_S
+    scene.stage.proxy.cut()  # a connection that is kept open was made without that limit
+    cuts = scene.stage.proxy.cuts
     try:
         scene.fault_begins()
         scene.recovers()
