@@ -25,6 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 from shared.errors import SyncError
 from shared.types import Json
 from trainer_box import report
+from trainer_box.evaluate import EVALUATION_SEEDS
 from trainer_box.judge import Judge
 from trainer_box.processes import LOOPBACK, Units, check_port, free_port
 from trainer_box.tiny_policy import tiny_policy_path
@@ -33,6 +34,7 @@ from trainer_box.watch import watch
 _CHECKOUT = str(Path(__file__).resolve().parents[1])
 _FREE_BYTES = 500_000_000
 _START_S = 300.0
+_FEW = 32  # games, after a run that is too short to be judged
 _QUIET = {"GRADIO_ANALYTICS_ENABLED": "0", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # threads that wait for each other by spinning starve vLLM on a small machine
 _TRAINING = (
@@ -106,22 +108,23 @@ def run(arguments: DemoArguments, console: Console) -> int:
     with Units(fleet.folder) as units:
         with _timed(seconds, "start"):
             _start(arguments, fleet, units, console)
+        seeds = EVALUATION_SEEDS if arguments.steps >= report.LEAST_STEPS else EVALUATION_SEEDS[:_FEW]
         judge = Judge(fleet.vllm_url, fleet.env_url, fleet.model, fleet.bucket, fleet.run_id)
         with _timed(seconds, "play before"), console.status("greedy games before training"):
-            before = judge.play()
+            before = judge.play(seeds)
         with _timed(seconds, "train"):
             steps = _train(arguments, fleet, units, console)
         with _timed(seconds, "compare"), console.status("comparing the served policy with the bucket's"):
             verdict = judge.compare(arguments.temperature)
         with _timed(seconds, "play after"), console.status("greedy games after training"):
-            after = judge.play()
+            after = judge.play(seeds)
         outcome = report.summarise(
             steps,
             {
                 "run_id": fleet.run_id,
                 "arguments": vars(arguments),
                 **verdict,
-                "greedy_solve_rate": {"before": before.solve_rate, "after": after.solve_rate},
+                "greedy_solve_rate": {"games": len(seeds), "before": before.solve_rate, "after": after.solve_rate},
                 "seconds": seconds,
             },
             fleet.folder,

@@ -5,6 +5,7 @@ one in the bucket.
 import asyncio
 import functools
 import json
+from collections.abc import Sequence
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -17,7 +18,7 @@ from shared.reader import RunReader
 from shared.types import Json, Manifest
 from trainer_box.agreement import Agreement, compare, sample
 from trainer_box.conversation import render
-from trainer_box.evaluate import EVALUATION_SEEDS, Score, evaluate, served_policy
+from trainer_box.evaluate import Score, evaluate, served_policy
 from trainer_box.replica import Replica
 from trainer_box.wordle import Wordle
 
@@ -34,14 +35,14 @@ class Judge:
         self._bucket = open_bucket(bucket)
         self._run_id = run_id
 
-    def play(self) -> Score:
-        """Greedy games on the evaluation seeds."""
-        return asyncio.run(self._play())
+    def play(self, seeds: Sequence[int]) -> Score:
+        """One greedy game for each seed."""
+        return asyncio.run(self._play(seeds))
 
-    async def _play(self) -> Score:
+    async def _play(self, seeds: Sequence[int]) -> Score:
         async with served_policy(self._vllm_url, self._model, max_tokens=_TOKENS) as generate:
             factory = functools.partial(Wordle, self._env_url)
-            return await evaluate(generate, self._tokenizer, factory, EVALUATION_SEEDS)
+            return await evaluate(generate, self._tokenizer, factory, seeds)
 
     def compare(self, temperature: float) -> Json:
         """Rebuild the newest version from the bucket alone, and compare what is served with it.

@@ -122,7 +122,8 @@ def _sentences(summary: Json) -> list[str]:
     lines += [
         f"{summary['versions']} versions published, every one verified; mean payload "
         f"{_kilobytes(summary['mean_payload_bytes'])} kB of a {_kilobytes(summary['model_bytes'])} kB model",
-        f"greedy solve rate on the same seeds: {rates['before']:.2f} before, {rates['after']:.2f} after training",
+        f"greedy solve rate on the same {rates['games']} seeds: {rates['before']:.2f} before, {rates['after']:.2f} "
+        "after training",
         f"served and trained policy: mean importance ratio {agreement['importance_ratio']:.4f}, largest "
         f"log-probability difference {agreement['max_logprob_difference']:.1e} over {agreement['tokens']} tokens",
     ]

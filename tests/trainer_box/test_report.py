@@ -18,7 +18,7 @@ FACTS = {
     "verified": True,
     "versions": 3,
     "model_bytes": 1_340_000,
-    "greedy_solve_rate": {"before": 0.1, "after": 0.6},
+    "greedy_solve_rate": {"games": 200, "before": 0.1, "after": 0.6},
     "agreement": {"tokens": 768, "importance_ratio": 1.0012, "max_logprob_difference": 0.0123},
     "seconds": {"start": 30.0, "train": 200.4},
 }
@@ -168,7 +168,7 @@ def test_the_end_tells_learning_payload_agreement_and_sparsity(tmp_path: Path) -
     text = output.getvalue()
     assert "learned: reward +0.0" in text
     assert "3 versions published, every one verified; mean payload 350 kB of a 1340 kB model" in text
-    assert "greedy solve rate on the same seeds: 0.10 before, 0.60 after training" in text
+    assert "greedy solve rate on the same 200 seeds: 0.10 before, 0.60 after training" in text
     assert "mean importance ratio 1.0012, largest log-probability difference 1.2e-02 over 768 tokens" in text
     assert "sparsity 0.700 at this learning rate; one more step at an RL-size" in text
     assert "would have 0.900" in text
