@@ -11,7 +11,7 @@ from shared.changes import Change
 from shared.errors import ChainError, IntegrityError, SyncError
 from shared.reader import RunReader, newest_run
 from shared.snapshot import Snapshot
-from shared.types import Manifest, TensorSpec
+from shared.types import Manifest, Run, TensorSpec
 
 Weights = dict[str, torch.Tensor]
 
@@ -22,6 +22,7 @@ class Follower:
     def __init__(self, bucket: Bucket, run_id: str | None = None) -> None:
         self._bucket = bucket
         self._run_id = run_id
+        self._run: Run | None = None
         self._reader: RunReader | None = None
         self._newest: Manifest | None = None
 
@@ -44,17 +45,16 @@ class Follower:
         return target
 
     def _current_reader(self) -> RunReader:
-        run_id = self._run_id or newest_run(self._bucket).run_id
-        if self._reader is None or self._reader.run_id != run_id:
-            reader = RunReader(self._bucket, run_id)
-            reader.run()  # a run that cannot be read is not followed, now or later
-            self._reader = reader
+        """A run that was begun anew under the same id is another one."""
+        run = RunReader(self._bucket, self._run_id).run() if self._run_id else newest_run(self._bucket)
+        if self._reader is None or self._run != run:
+            self._run, self._reader, self._newest = run, RunReader(self._bucket, run.run_id), None
         return self._reader
 
     def _target(self, reader: RunReader) -> Manifest:
         """The newest version, or the newest that was seen when the pointer is behind that."""
         found, known = reader.newest(), self._newest
-        if known is None or known.run_id != found.run_id or known.version < found.version:
+        if known is None or known.version < found.version:
             self._newest = known = found
         return known
 

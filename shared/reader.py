@@ -53,11 +53,16 @@ class RunReader:
             raise ChainError(f"there is no run {self.run_id!r} in bucket {self.bucket.name}") from error
 
     def newest(self) -> Manifest:
-        """The manifest that the pointer names. Raises ChainError when nothing is published yet."""
+        """The manifest that the pointer names; without a pointer, which was lost then, the newest one there is.
+
+        Raises ChainError when nothing is published yet.
+        """
         path = layout.pointer(self.run_id)
         try:
             pointer = Pointer.from_json(self.bucket.read(path), path)
         except MissingFileError as error:
+            if versions := self.versions():
+                return self.manifest(versions[-1])
             raise ChainError(f"run {self.run_id!r} in bucket {self.bucket.name} has no whole version yet") from error
         if pointer.run_id != self.run_id or pointer.manifest != layout.manifest(self.run_id, pointer.version):
             raise IntegrityError(f"{path} points to {pointer.manifest} of run {pointer.run_id!r}")

@@ -83,7 +83,7 @@ class Advance:
         failed, paths = self._failed, list[list[Manifest]]()
         reason: SyncError | None = None
         try:
-            paths = await self._source.paths(target.manifest, self._syncer.held)
+            paths = await self._source.paths(target.run, target.manifest, self._syncer.held)
         except (ChainError, IntegrityError) as error:
             reason = error
         if not paths or (paths[0] and paths[0][0].kind == "anchor"):
@@ -99,8 +99,8 @@ class Advance:
         if self._base is None or self._base == self._syncer.held:
             return []
         try:
-            paths = await self._source.paths(target.manifest, self._base)
-            start = await self._source.manifest(target.run.run_id, self._base.version)
+            paths = await self._source.paths(target.run, target.manifest, self._base)
+            start = await self._source.manifest(target.run, self._base.version)
         except (ChainError, IntegrityError):
             return []
         base = replace(start, kind="anchor", files=(), base_version=None, base_fingerprint=None)
@@ -108,11 +108,11 @@ class Advance:
 
     async def _walk(self, path: list[Manifest], run: Run) -> None:
         served = self._status.served
-        if self._door.is_open and served and served.run_id == run.run_id and served.version >= path[0].version:
+        if self._door.is_open and served and served.run == run and served.version >= path[0].version:
             self._door.shut(f"building version {path[-1].version} anew from version {path[0].version}")
         step = path[0]
         try:
-            async with contextlib.aclosing(self._source.fetched(path)) as fetched:
+            async with contextlib.aclosing(self._source.fetched(run, path)) as fetched:
                 for step in path:
                     manifest, files = await anext(fetched)
                     await self._sync(manifest, files, run, behind=not self._door.is_open or step is not path[-1])
@@ -129,7 +129,7 @@ class Advance:
 
     def _is_past(self, target: Target) -> bool:
         served = self._status.served
-        if served is None or served.run_id != target.run.run_id or not self._is_live(served):
+        if served is None or served.run != target.run or not self._is_live(served):
             return False
         return served.version >= target.manifest.version
 

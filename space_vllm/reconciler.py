@@ -5,6 +5,7 @@ it has, or shuts its door and builds them anew; it never waits for a human.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -37,15 +38,24 @@ class Reconciler:
 
     # What messages do
 
-    def ask(self, run_id: str, version: int, path: str) -> Request:
-        request = Request(run_id, version, path)
+    def ask(self, request: Request) -> None:
         self._requests.append(request)
         self._wake.set()
-        return request
 
-    def serves(self, run_id: str, version: int) -> bool:
+    async def already_serves(self, request: Request) -> bool:
+        """Told at once, whatever is being synced; False as well where only a sync can tell."""
         served = self.status.served
-        return self._door.is_open and served is not None and served.run_id == run_id and served.version >= version
+        if served is not None and served.run_id == request.run_id and served.version >= request.version:
+            with contextlib.suppress(SyncError):
+                request.run = await self._source.run(request.run_id)
+        return self.serves(request)
+
+    def serves(self, request: Request) -> bool:
+        """By the run, not by its id alone: a run may have been begun anew since a version of it went live."""
+        served = self.status.served
+        if not self._door.is_open or served is None or request.run is None:
+            return False
+        return served.run == request.run and served.version >= request.version
 
     # The task
 
@@ -177,7 +187,10 @@ class Reconciler:
         targets = []
         for same in alike.values():
             try:
-                targets.append(Target(*await self._find(same[0]), tuple(same)))
+                run, manifest = await self._find(same[0])
+                for request in same:
+                    request.run = run
+                targets.append(Target(run, manifest, tuple(same)))
             except SyncError as error:
                 self._refuse(same, error)
         return sorted(targets, key=lambda target: target.age, reverse=True)
@@ -185,7 +198,7 @@ class Reconciler:
     async def _find(self, request: Request) -> tuple[Run, Manifest]:
         run = await self._source.run(request.run_id)
         self._advance.check_age(run)
-        manifest = await self._source.manifest(run.run_id, request.version)
+        manifest = await self._source.manifest(run, request.version)
         if request.path != manifest.path:
             raise ChainError(f"version {request.version} lies at {manifest.path!r}, not at {request.path!r}")
         return run, manifest

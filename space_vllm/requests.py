@@ -12,11 +12,15 @@ class OlderRunError(SyncError):
 
 @dataclass(eq=False)
 class Request:
-    """A version that somebody wants, and where they say it lies. Once answered, `error` says why it is not served."""
+    """A version that somebody wants, and where they say it lies. Once answered, `error` says why it is not served.
+
+    `run` is what the bucket says of the run, once that was asked.
+    """
 
     run_id: str
     version: int
     path: str
+    run: Run | None = None
     is_answered: bool = False
     error: SyncError | None = None
 

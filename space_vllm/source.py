@@ -20,18 +20,21 @@ T = TypeVar("T")
 
 
 class Source:
-    """`open_bucket` is called anew after `forget`. Manifests that were read are kept until then."""
+    """`open_bucket` is called anew after `forget`. Manifests that were read are kept until then, those of one run at a
+    time: a run that was begun anew under the same id is another one.
+    """
 
     def __init__(self, open_bucket: Callable[[], Bucket], run_id: str | None, deadline_s: float) -> None:
         """`run_id` None follows the newest run."""
         self._open_bucket = open_bucket
         self._run_id = run_id
         self._deadline_s = deadline_s
-        self._reader: RunReader | None = None
+        self._bucket: Bucket | None = None
+        self._read: tuple[Run, RunReader] | None = None
 
     def forget(self) -> None:
         """What was read may be what was wrong."""
-        self._reader = None
+        self._bucket = self._read = None
 
     async def newest(self, followed: Run | None) -> tuple[Run, Manifest] | None:
         """The newest version of the newest run that has one; None while there is nothing to follow.
@@ -48,30 +51,26 @@ class Source:
             if followed is not None and run.age < followed.age:
                 break
             try:
-                reader = await self._call(self._reader_of, run.run_id)
-                return run, await self._call(reader.newest)
+                return run, await self._call(lambda run=run: self._reader_of(run).newest())
             except ChainError:
                 continue  # it has no version yet
         return None
 
     async def run(self, run_id: str) -> Run:
-        """Raises ChainError when there is none."""
-        reader = await self._call(self._reader_of, run_id)
-        return await self._call(reader.run)
+        """As the bucket has it now. Raises ChainError when there is none."""
+        return await self._call(lambda: RunReader(self._opened(), run_id).run())
 
-    async def manifest(self, run_id: str, version: int) -> Manifest:
+    async def manifest(self, run: Run, version: int) -> Manifest:
         """Raises ChainError when there is none."""
-        reader = await self._call(self._reader_of, run_id)
-        return await self._call(reader.manifest, version)
+        return await self._call(lambda: self._reader_of(run).manifest(version))
 
-    async def paths(self, target: Manifest, held: Held | None) -> list[list[Manifest]]:
+    async def paths(self, run: Run, target: Manifest, held: Held | None) -> list[list[Manifest]]:
         """The ways to `target`, cheapest first. Raises ChainError when there is none."""
-        reader = await self._call(self._reader_of, target.run_id)
-        return await self._call(find_paths, target, held, reader)
+        return await self._call(lambda: find_paths(target, held, self._reader_of(run)))
 
-    async def fetched(self, path: Sequence[Manifest]) -> AsyncGenerator[tuple[Manifest, list[Path]]]:
+    async def fetched(self, run: Run, path: Sequence[Manifest]) -> AsyncGenerator[tuple[Manifest, list[Path]]]:
         """Each version with its checked files, in order; the next one is downloaded while the caller has this one."""
-        reader = await self._call(self._reader_of, path[0].run_id)
+        reader = await self._call(self._reader_of, run)
         ahead = _Fetch(reader, path[0])
         try:
             for number, manifest in enumerate(path):
@@ -87,17 +86,21 @@ class Source:
 
     def _runs(self) -> list[Run]:
         """Those that may be followed, the newest at the end."""
-        bucket = self._open_bucket()
         if self._run_id is None:
-            return list_runs(bucket)
+            return list_runs(self._opened())
         with contextlib.suppress(ChainError):  # it may be created later
-            return [RunReader(bucket, self._run_id).run()]
+            return [RunReader(self._opened(), self._run_id).run()]
         return []
 
-    def _reader_of(self, run_id: str) -> RunReader:
-        if self._reader is None or run_id != self._reader.run_id:
-            self._reader = RunReader(self._open_bucket(), run_id)
-        return self._reader
+    def _opened(self) -> Bucket:
+        if self._bucket is None:
+            self._bucket = self._open_bucket()
+        return self._bucket
+
+    def _reader_of(self, run: Run) -> RunReader:
+        if self._read is None or self._read[0] != run:
+            self._read = run, RunReader(self._opened(), run.run_id)
+        return self._read[1]
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
         return await self._within(asyncio.to_thread(function, *arguments))

@@ -39,9 +39,10 @@ class Updates:
             return self._refuse(422, _explain(error))
         if (reason := self._foreign(message)) is not None:
             return self._refuse(403, reason)
-        if self._reconciler.serves(message.run_id, message.version):
+        request = Request(message.run_id, message.version, message.filename)
+        if await self._reconciler.already_serves(request):
             return self._done()
-        request = self._reconciler.ask(message.run_id, message.version, message.filename)
+        self._reconciler.ask(request)
         await self._reconciler.status.until(lambda: self._is_decided(request), seconds)
         return self._outcome(request)
 
@@ -53,10 +54,10 @@ class Updates:
         return None
 
     def _is_decided(self, request: Request) -> bool:
-        return request.is_answered or self._reconciler.serves(request.run_id, request.version)
+        return request.is_answered or self._reconciler.serves(request)
 
     def _outcome(self, request: Request) -> JSONResponse:
-        if self._reconciler.serves(request.run_id, request.version):
+        if self._reconciler.serves(request):
             return self._done()
         if not request.is_answered:
             state = self._reconciler.status.state
@@ -68,10 +69,10 @@ class Updates:
         return OlderRunError(f"run {request.run_id!r} gave way to a newer one before version {request.version}")
 
     def _done(self) -> JSONResponse:
-        sync = self._reconciler.status.last_sync
-        assert sync is not None
+        sync, served = self._reconciler.status.last_sync, self._reconciler.status.served
+        assert sync is not None and served is not None
         times = {"pause_ms": sync.pause_ms, "stage_ms": sync.stage_ms, "apply_ms": sync.apply_ms}
-        return JSONResponse({"version": sync.version, "kind": sync.kind, **times})
+        return JSONResponse({"version": sync.version, "kind": sync.kind, "fingerprint": served.fingerprint, **times})
 
     def _failed(self, error: SyncError) -> JSONResponse:
         if isinstance(error, OlderRunError):

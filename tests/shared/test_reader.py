@@ -160,8 +160,16 @@ def test_a_manifest_is_read_once(bucket: MemoryBucket) -> None:
     assert bucket.calls == ["read r/manifests/000001.json"]
 
 
-def test_without_a_pointer_there_is_no_whole_version(bucket: MemoryBucket) -> None:
+def test_without_a_pointer_the_newest_manifest_is_that_of_the_newest_version(bucket: MemoryBucket) -> None:
+    newest = RunReader(bucket, "r").newest()
     del bucket.stored["r/latest.json"]
+    assert RunReader(bucket, "r").newest() == newest
+
+
+def test_a_run_without_pointer_and_manifests_has_no_whole_version(bucket: MemoryBucket) -> None:
+    del bucket.stored["r/latest.json"]
+    for path in bucket.files("r/manifests"):
+        del bucket.stored[path]
     with pytest.raises(ChainError, match="no whole version"):
         RunReader(bucket, "r").newest()
 

@@ -249,22 +249,6 @@ def test_a_call_that_vllm_fails_is_answered_503_and_the_server_comes_back_by_its
     play(tmp_path, scenario)
 
 
-def test_a_newer_run_moves_the_space_and_an_older_one_is_forbidden(tmp_path: Path) -> None:
-    async def scenario(space: Running) -> None:
-        with publisher(tmp_path, "b-first") as old, publisher(tmp_path, "a-second") as new:
-            before = old.publish(make_weights(1).items())
-            assert (await space.update(before)).status_code == 200
-            after = new.publish(make_weights(2).items())
-            assert (await space.update(after)).status_code == 200
-            refused = await space.update(old.publish(make_weights(1, step=1).items()))
-        assert refused.status_code == 403
-        assert "older" in refused.json()["error"]
-        assert (await space.status())["run_id"] == "a-second"
-        assert equal(space.live, make_weights(2))
-
-    play(tmp_path, scenario)
-
-
 def test_on_start_the_newest_run_is_caught_up_before_health(tmp_path: Path) -> None:
     with publisher(tmp_path, "old") as out:
         out.publish(make_weights(3).items())

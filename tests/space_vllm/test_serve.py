@@ -65,6 +65,7 @@ def test_a_taken_port_is_refused() -> None:
         with pytest.raises(SettingError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
             serve.check_port("127.0.0.1", port)
     serve.check_port("127.0.0.1", port)
+    serve.check_port("::", port)
 
 
 def test_a_folder_without_a_model_is_refused(
