@@ -18,11 +18,14 @@ demo: setup ## the whole loop on this machine, e.g. DEMO_ARGS="--steps 20 --seed
 demo-seeds: setup ## five seeds and the frozen control, by hand
 	@$(BIN)/python -m trainer_box.seeds $(DEMO_ARGS)
 
+# Two at a time; what needs a vLLM server goes one after the other (`xdist_group`).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+
 test: setup ## the whole suite
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-fast: setup ## the suite without real servers and training
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test-faults: setup ## what a run survives, with real processes: about an hour
 	@$(BIN)/python -m tests.faults $(ROWS)

@@ -18,7 +18,7 @@ import pytest
 from shared.bucket import open_bucket
 from shared.reader import RunReader, newest_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600)]
 DEADLINE_S = 300
 
 
@@ -84,7 +84,7 @@ def test_a_short_demo_serves_what_it_trains(tmp_path: Path, free_port: Callable[
 
 
 def test_a_demo_whose_vllm_unit_is_killed_tells_its_last_words_and_leaves_nothing_running(tmp_path: Path) -> None:
-    with demo(tmp_path, "--steps", "1000", "--no-ui") as process:
+    with demo(tmp_path, "--steps", "39", "--no-ui") as process:
         wait_for(lambda: steps_in(tmp_path) >= 1, process)
         started = descendants(process)
         (server,) = [child for child in started if "space_vllm.serve" in child.cmdline()]
