@@ -43,6 +43,9 @@ class Bucket(Protocol):
     def lock_file(self, run_id: str) -> Path | None:
         """Where writers of a run on this host exclude each other; None where no other process can be one."""
 
+    def tidy(self, run_id: str) -> None:
+        """Remove what killed writers of this run left; call it only while the run's lock is held."""
+
 
 def open_bucket(name: str, token: str | None = None) -> Bucket:
     """`local:/path` is a folder, created when absent; `user/name` a bucket on the Hub. Raises BucketError."""

@@ -1,17 +1,22 @@
 """The calls to the Hub that a bucket is made of: each is made once, ends by its deadline, and fails in a sentence."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import httpx2
 from huggingface_hub.utils._xet import abort_xet_session
 
 from shared.bucket.client import ending_in
 from shared.bucket.deadline import Calls, Overdue
-from shared.bucket.failures import FOREIGN, PassingError, explained, status_of
+from shared.bucket.failures import PassingError, status_of, translated
 from shared.bucket.retries import Limits
+from shared.errors import BucketError
 
 T = TypeVar("T")
+
+_LARGEST = 2**50  # bytes; more is no size of a file, and a deadline that long is none
 
 _calls = Calls()  # of the process, as the Xet session is
 
@@ -48,11 +53,19 @@ class HubCalls:
 
     def listed(self, what: str, paths: Sequence[str]) -> list[Any]:
         """Those of the paths that the Hub lists, with their size and xet_hash."""
-        return self._ask(what, lambda: list(self._client.get_bucket_paths_info(self._name, paths)))
+
+        def look() -> list[Any]:
+            items = _understood(self._client.get_bucket_paths_info(self._name, paths))
+            if strange := {item.path for item in items}.difference(paths):
+                raise ValueError(f"it lists {sorted(strange)}, which was not asked for")
+            return items
+
+        return self._ask(what, look)
 
     def tree(self, what: str, prefix: str | None, *, recursive: bool) -> list[Any]:
         """Files, and folders where it is not recursive. MissingFileError where the Hub says there is nothing."""
-        return self._ask(what, lambda: list(self._client.list_bucket_tree(self._name, prefix, recursive=recursive)))
+        tree = functools.partial(self._client.list_bucket_tree, self._name, prefix, recursive=recursive)
+        return self._ask(what, lambda: _understood(tree()))
 
     def delete(self, what: str, paths: Sequence[str]) -> None:
         self._ask(what, lambda: self._client.batch_bucket_files(self._name, delete=list(paths)))
@@ -66,11 +79,9 @@ class HubCalls:
         def get() -> None:
             try:
                 self._client.download_bucket_files(self._name, [(item, str(target))], raise_on_missing_files=True)
-            except FOREIGN as error:
+            except (httpx2.HTTPError, OSError, RuntimeError) as error:
                 if status_of(error) == 404:
-                    raise PassingError(
-                        f"{what}: it is listed, but its bytes are not there; try again later"
-                    ) from error
+                    raise PassingError(f"{what}: it is listed, but its bytes are not there; try again later") from None
                 raise
 
         self._transfer(what, item.size, get)
@@ -90,10 +101,27 @@ def _made(what: str, call: Callable[[], T], seconds: float, abort: Callable[[], 
             return call()
 
     try:
-        with explained(what):
-            return _calls.run(timed, seconds, abort)
+        return _calls.run(timed, seconds, abort)
     except (Overdue, TimeoutError):
         raise PassingError(f"{what}: {missed} within {round(seconds, 1):g} s") from None
+    except BucketError:
+        raise
+    except Exception as error:  # huggingface_hub checks no answer: one of another shape raises anything in it
+        raise translated(error, what) from None
+
+
+def _understood(items: Iterable[Any]) -> list[Any]:
+    """Files and folders as they are listed. ValueError for what no Hub lists: huggingface_hub looks at no value."""
+    listed = list(items)
+    for item in listed:
+        is_file = item.type != "directory"
+        if not isinstance(item.path, str) or (is_file and not _comparable(item.size, item.xet_hash)):
+            raise ValueError(f"it lists {item}")
+    return listed
+
+
+def _comparable(size: object, xet_hash: object) -> bool:
+    return type(size) is int and 0 <= size < _LARGEST and (isinstance(xet_hash, str) or not size)
 
 
 def _nothing() -> None:

@@ -47,7 +47,8 @@ class Calls:
             self._stuck = [thread for thread in self._stuck if thread.is_alive()]
             if len(self._stuck) >= _MOST_STUCK:
                 raise BucketError(
-                    f"{len(self._stuck)} calls to the Hub hang and cannot be ended; restart this process"
+                    f"{len(self._stuck)} calls to the Hub go on after their deadlines; others are made when one of "
+                    "them has ended, so try again later"
                 )
 
     def _leave(self, thread: threading.Thread) -> None:

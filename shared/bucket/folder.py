@@ -10,9 +10,11 @@ from pathlib import Path, PurePosixPath
 
 from shared.errors import BucketError, MissingFileError
 
+_PARTIAL = ".partial"
+
 
 class FolderBucket:
-    """Several processes may read while one writes. Temporary files have names that start with a dot."""
+    """Several processes may read while one writes. Temporary files are named `.*.partial`."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.name = name
@@ -21,8 +23,8 @@ class FolderBucket:
             self._root.mkdir(parents=True, exist_ok=True)
 
     def write(self, path: str, source: Path | bytes, *, replace: bool = False) -> None:
-        target = self._locate(path)
         with self._explained("write", path):
+            target = self._locate(path)
             if not replace and target.exists():
                 raise BucketError(f"{path} is already in bucket {self.name}, and files there are written once")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,7 @@ class FolderBucket:
             return self._present(path).read_bytes()
 
     def download(self, path: str, target: Path) -> None:
-        with self._explained("read", path):
+        with self._explained("read", path, target.parent):
             temporary = _copy_durably(self._present(path), target.parent)
             try:
                 os.replace(temporary, target)
@@ -52,8 +54,8 @@ class FolderBucket:
                 temporary.unlink(missing_ok=True)
 
     def files(self, folder: str) -> list[str]:
-        place = self._locate(folder)
         with self._explained("list", folder):
+            place = self._locate(folder)
             if not place.is_dir():
                 return []
             return sorted(f"{folder}/{item.name}" for item in place.iterdir() if _visible(item) and item.is_file())
@@ -71,7 +73,13 @@ class FolderBucket:
                 _fsync(folder)
 
     def lock_file(self, run_id: str) -> Path:
-        return self._locate(f".{run_id}.lock")
+        with self._explained("lock a run", ""):
+            return self._locate(f".{run_id}.lock")
+
+    def tidy(self, run_id: str) -> None:
+        with self._explained("tidy", run_id):
+            for leftover in self._locate(run_id).rglob(f".*{_PARTIAL}"):
+                leftover.unlink(missing_ok=True)
 
     def _locate(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
@@ -88,24 +96,26 @@ class FolderBucket:
         return place
 
     @contextmanager
-    def _explained(self, verb: str, path: str) -> Iterator[None]:
+    def _explained(self, verb: str, path: str, place: Path | None = None) -> Iterator[None]:
+        """`place` is the folder that is written, where it is not the bucket's."""
         try:
             yield
         except OSError as error:
             what = f"cannot {verb} {path or 'the folder'} in bucket {self.name}"
-            raise BucketError(f"{what}: {self._reason(error)}") from error
+            raise BucketError(f"{what}: {_reason(error, place or self._root)}") from error
 
-    def _reason(self, error: OSError) -> str:
-        if error.errno == errno.ENOSPC:
-            return "no space left on device; free some and try again"
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return f"{error.strerror}; choose a folder that this user may write"
-        return error.strerror or str(error)
+
+def _reason(error: OSError, place: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on device: {place}; free some and try again"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.strerror}: {place}; choose a folder that this user may write"
+    return f"{error.strerror or error}: {error.filename or place}"
 
 
 def _copy_durably(source: Path | bytes, folder: Path) -> Path:
     """A temporary file in `folder` with the content of `source`, flushed to the disk."""
-    descriptor, name = tempfile.mkstemp(prefix=".", dir=folder)
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=_PARTIAL, dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if isinstance(source, bytes):

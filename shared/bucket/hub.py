@@ -78,8 +78,7 @@ class HubBucket:
             self._limits.retried(attempt)
 
     def read(self, path: str) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "file")
+        with explained(self._cannot("read", path)), _scratch_file() as target:
             self.download(path, target)
             return target.read_bytes()
 
@@ -115,12 +114,15 @@ class HubBucket:
 
     def lock_file(self, run_id: str) -> Path:
         """In a folder that all writers of this user on this host find."""
-        folder = Path(tempfile.gettempdir(), f"async-rl-spaces-{os.getuid()}")
-        with explained(f"cannot use {folder} for locks"):
+        with explained(f"cannot lock run {run_id!r} of bucket {self.name}"):
+            folder = Path(tempfile.gettempdir(), f"async-rl-spaces-{os.getuid()}")
             folder.mkdir(mode=0o700, exist_ok=True)
             if folder.stat().st_uid != os.getuid():
                 raise BucketError(f"{folder} belongs to another user; set TMPDIR to a folder of your own")
         return folder / f"{hashlib.sha256(f'{self.name} {run_id}'.encode()).hexdigest()[:16]}.lock"
+
+    def tidy(self, run_id: str) -> None:
+        """An upload that was cut off leaves nothing that the Hub lists."""
 
     def _tree(self, named: str, prefix: str | None, *, recursive: bool) -> list[Any]:
         what = self._cannot("list", named)
@@ -164,7 +166,12 @@ def _on_disk(source: Path | bytes) -> Iterator[Path]:
     if isinstance(source, Path):
         yield source
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "file")
+    with _scratch_file() as path:
         path.write_bytes(source)
         yield path
+
+
+@contextmanager
+def _scratch_file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder, "file")

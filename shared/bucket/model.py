@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import huggingface_hub
-from httpx2 import HTTPError
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from shared.bucket.failures import plain
 from shared.errors import ChainError
 
 
@@ -23,6 +22,6 @@ def model_files(repo: str, commit: str) -> list[Path]:
 def _download(repo: str, commit: str) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(repo, revision=commit or None, allow_patterns=["*.safetensors"]))
-    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ChainError(f"model {repo!r} at commit {commit or 'main'} cannot be had: {reason}") from error
+    except Exception as error:  # huggingface_hub checks no answer: one of another shape raises anything in it
+        reason = plain(str(error)) or type(error).__name__
+        raise ChainError(f"model {repo!r} at commit {commit or 'main'} cannot be had: {reason}") from None

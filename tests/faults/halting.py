@@ -52,3 +52,6 @@ class HaltingBucket:
 
     def lock_file(self, run_id: str) -> Path | None:
         return self._bucket.lock_file(run_id)
+
+    def tidy(self, run_id: str) -> None:
+        self._bucket.tidy(run_id)

@@ -14,7 +14,7 @@
 - `path` limits it to requests that name a path in which it occurs: "batch", "info", "tree", "resolve" and
   "reconstruction" do. `times` is how many it strikes, 0: all. `after` is how many it lets pass before.
 - `kind` is what happens:
-  "status"      the answer is `status`, with `retry_after` as its header, and nothing else happens
+  "status"      the answer is `status`, with `retry_after` as its header and `body` as its JSON; nothing else happens
   "stall"       nothing happens for `seconds`, then the connection breaks; a "xorb" stalls in its middle
   "slow"        bodies go at `rate` bytes per second
   "drop"        it takes effect, and after `seconds` the connection breaks before the answer ("resolve" has no body)

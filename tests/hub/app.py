@@ -188,7 +188,7 @@ class _Endpoint:
         refusal = self._hub.refusal(self._name, request)
         fault = self._hub.faults.take(self._name, await self._hub.paths(self._name, request))
         if refusal is None and fault is not None and fault.kind == "status":
-            refusal = JSONResponse({"error": "the stand-in was told to refuse it"}, fault.status, _headers(fault))
+            refusal = Response(fault.body, fault.status, _headers(fault), "application/json")
         struck.fault = fault
         try:
             if fault is not None and fault.kind == "stall" and self._name != "xorb":
@@ -203,7 +203,7 @@ class _Endpoint:
 
 
 def _headers(fault: Fault) -> dict[str, str]:
-    return {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
+    return {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
 
 
 def _bucket(request: Request) -> str:

@@ -23,7 +23,8 @@ class Fault:
     times: int = 1
     after: int = 0
     status: int = 503
-    retry_after: float | None = None
+    retry_after: float | str | None = None
+    body: str = '{"error": "the stand-in was told to refuse it"}'
     seconds: float = 0.0
     rate: float = 0.0
 

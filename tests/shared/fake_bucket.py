@@ -54,6 +54,9 @@ class MemoryBucket:
     def lock_file(self, run_id: str) -> None:
         return None
 
+    def tidy(self, run_id: str) -> None:
+        pass
+
     def edit(self, place: str, /, **fields: Any) -> None:
         """Replace fields of a stored JSON document."""
         self.stored[place] = json.dumps({**json.loads(self.stored[place]), **fields}).encode()

@@ -212,6 +212,58 @@ def test_deleting_is_durable(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) ->
         bucket.delete(["r/a"])
 
 
+def test_what_killed_writers_left_in_a_run_is_tidied_and_nothing_else(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.write("r/anchors/a", b"kept")
+    bucket.write("s/a", b"kept")
+    (tmp_path / "bucket/.r.lock").touch()
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "link", failing(errno.EIO))
+        killed.setattr(Path, "unlink", lambda path, **options: None)
+        for path in ("r/b", "r/anchors/b", "r/manifests/b", "s/b"):
+            with pytest.raises(BucketError):
+                bucket.write(path, b"half")
+    assert len(everything(tmp_path)) == 7
+    for _ in range(2):
+        bucket.tidy("r")
+        left = everything(tmp_path)
+        assert [path for path in left if not path.startswith("s/.")] == [".r.lock", "r/anchors/a", "s/a"]
+        assert len(left) == 4
+    bucket.tidy("absent")
+
+
+def test_a_leftover_that_cannot_be_removed_is_a_sentence(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.write("r/a", b"one")
+    (tmp_path / "bucket/r/.x.partial").touch()
+    monkeypatch.setattr(Path, "unlink", failing(errno.EACCES))
+    with pytest.raises(BucketError, match="cannot tidy r in bucket local:.* may write"):
+        bucket.tidy("r")
+
+
+def test_a_full_disk_is_told_with_the_folder_that_has_no_space(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.write("r/a", b"one")
+    monkeypatch.setattr(os, "fsync", failing(errno.EDQUOT))
+    with pytest.raises(BucketError, match=f"cannot read r/a .* no space left on device: {tmp_path}; free some"):
+        bucket.download("r/a", tmp_path / "a")
+    with pytest.raises(
+        BucketError, match=f"cannot write r/b .* no space left on device: {tmp_path}/bucket; free some"
+    ):
+        bucket.write("r/b", b"one")
+
+
+def test_a_bucket_that_may_not_be_looked_into_is_a_sentence(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_dir", failing(errno.EACCES))
+    calls = (bucket.read, bucket.files, bucket.lock_file, bucket.tidy, lambda path: bucket.write(path, b"x"))
+    for call in calls:
+        with pytest.raises(BucketError, match="cannot .* in bucket local:.*may write"):
+            call("r/a")
+
+
 def test_a_run_has_a_lock_file_that_is_no_file_of_the_bucket(bucket: Bucket, tmp_path: Path) -> None:
     lock = bucket.lock_file("r")
     assert lock == tmp_path / "bucket/.r.lock"

@@ -1,98 +1,20 @@
+import errno
+import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
-from huggingface_hub.errors import BucketBatchError, EntryNotFoundError, HfHubHTTPError
+from huggingface_hub.errors import BucketBatchError, HfHubHTTPError
 
 from shared.bucket import open_bucket
-from shared.bucket.calls import BucketClient
 from shared.bucket.hub import HubBucket, xet_hash
-from shared.bucket.retries import Limits
 from shared.errors import BucketError, MissingFileError
+from tests.shared.recording_client import QUICK, RecordingClient, bucket_of
 
 TOKEN = "hf_secret_token_0123456789"
-QUICK = Limits(listing=0.02, attempts=2, first_wait=0.001, longest_wait=0.01)
-
-
-@dataclass(frozen=True)
-class Item:
-    type: str
-    path: str
-    size: int
-    xet_hash: str
-
-
-class RecordingClient:
-    """What HubBucket uses of huggingface_hub, in memory. `spoil` changes what is stored; None stores nothing."""
-
-    def __init__(self, spoil: Callable[[bytes], bytes | None] = lambda content: content) -> None:
-        self.calls: list[str] = []
-        self.stored: dict[str, bytes] = {}
-        self.error: Exception | None = None
-        self.arriving: Callable[[bytes], bytes] = lambda content: content
-        self._spoil = spoil
-
-    def _record(self, call: str) -> None:
-        self.calls.append(call)
-        if self.error is not None:
-            raise self.error
-
-    def batch_bucket_files(
-        self,
-        bucket_id: str,
-        *,
-        add: list[tuple[str | Path | bytes, str]] | None = None,
-        delete: list[str] | None = None,
-    ) -> None:
-        for path in delete or []:
-            self._record(f"delete {path}")
-            del self.stored[path]
-        for source, path in add or []:
-            assert isinstance(source, str), "large content is uploaded from a file"
-            self._record(f"add {path}")
-            content = self._spoil(Path(source).read_bytes())
-            if content is not None:
-                self.stored[path] = content
-
-    def download_bucket_files(
-        self, bucket_id: str, files: list[tuple[Any, str | Path]], *, raise_on_missing_files: bool = False
-    ) -> None:
-        for item, target in files:
-            Path(target).write_bytes(self.stored[item.path][:3])
-            self._record(f"get {item.path}")
-            Path(target).write_bytes(self.arriving(self.stored[item.path]))
-
-    def get_bucket_paths_info(self, bucket_id: str, paths: Iterable[str]) -> Iterator[Item]:
-        for path in paths:
-            self._record(f"info {path}")
-            if path in self.stored:
-                yield Item("file", path, len(self.stored[path]), hashed(self.stored[path]))
-
-    def list_bucket_tree(
-        self, bucket_id: str, prefix: str | None = None, *, recursive: bool | None = None
-    ) -> Iterator[Item]:
-        """Recursive unless told otherwise, as the Hub has it."""
-        self._record(f"list {prefix}")
-        folders = set()
-        for path, content in self.stored.items():
-            below = path.removeprefix(prefix or "")
-            if path.startswith(prefix or "") and (recursive is not False or "/" not in below):
-                yield Item("file", path, len(content), hashed(content))
-            elif path.startswith(prefix or ""):
-                folders.add((prefix or "") + below.split("/")[0])
-        yield from (Item("directory", folder, 0, "") for folder in folders)
-
-
-def hashed(content: bytes) -> str:
-    return f"hash of {content!r}"
-
-
-def bucket_of(client: BucketClient) -> HubBucket:
-    return HubBucket("user/name", client, lambda path: hashed(path.read_bytes()), QUICK)
 
 
 def http_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHubHTTPError:
@@ -188,6 +110,48 @@ def test_a_lock_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: p
         bucket_of(RecordingClient()).lock_file("r")
 
 
+def test_a_killed_upload_left_nothing_that_would_be_tidied() -> None:
+    client = RecordingClient()
+    client.stored["r/a"] = b"content"
+    bucket_of(client).tidy("r")
+    assert client.calls == []
+    assert client.stored == {"r/a": b"content"}
+
+
+def test_a_disk_that_takes_no_temporary_file_is_told_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(place: str, *arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), place)
+
+    client = RecordingClient()
+    client.stored["r/a"] = b"content"
+    bucket = bucket_of(client)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("os.mkdir", fail)
+    calls: list[Callable[[], object]] = [
+        lambda: bucket.read("r/a"),
+        lambda: bucket.write("r/b", b"x"),
+        lambda: bucket.lock_file("r"),
+    ]
+    for call in calls:
+        with pytest.raises(
+            BucketError, match=f"cannot .*: No space left on device: {tmp_path}.* set TMPDIR to another"
+        ):
+            call()
+    assert "add r/b" not in client.calls
+
+
+def test_without_any_folder_for_temporary_files_each_call_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._get_default_tempdir", lambda: open("/absent/folder"))
+    bucket = bucket_of(RecordingClient())
+    calls: list[Callable[[], object]] = [lambda: bucket.read("r/a"), lambda: bucket.lock_file("r")]
+    for call in calls:
+        with pytest.raises(BucketError, match="/absent/folder .this machine.; make room there, or set TMPDIR"):
+            call()
+
+
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     bucket = bucket_of(RecordingClient())
     with pytest.raises(MissingFileError, match="r/a is not in bucket user/name"):
@@ -223,7 +187,7 @@ def test_each_refusal_has_its_sentence_and_is_not_a_missing_file(status: int, re
     for call in calls:
         with pytest.raises(BucketError, match=f"bucket user/name: HTTP {status}: .*{remedy}") as caught:
             call()
-        assert TOKEN not in str(caught.value)
+        assert TOKEN not in "".join(traceback.format_exception(caught.value))
         assert not isinstance(caught.value, MissingFileError)
     assert list(tmp_path.iterdir()) == []
 
@@ -268,7 +232,8 @@ def test_files_and_folders_are_listed() -> None:
 
 def test_a_folder_that_the_hub_says_is_not_there_has_no_files() -> None:
     client = RecordingClient()
-    client.error = EntryNotFoundError("no such path")
+    client.error = http_error(404)
+    client.error.response.headers["X-Error-Code"] = "EntryNotFound"
     assert bucket_of(client).files("absent") == []
 
 
