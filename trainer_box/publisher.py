@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +26,7 @@ from shared.types import LARGEST_VERSION, Base, Kind, Manifest, checked_run_id, 
 from trainer_box.anchors import Housekeeping, Work
 from trainer_box.detect import NamedTensors, copy_all, find_changes
 from trainer_box.encode import Files, encode_anchor, encode_delta, label_of
-from trainer_box.writer import Writer
+from trainer_box.writer import OvertakenError, Writer
 
 SHARD_BYTES = 5_000_000_000
 
@@ -70,7 +69,7 @@ class Publisher:
     ) -> None:
         self.run_id = checked_run_id(run_id)
         self._writer = Writer(bucket, run_id, model, _served_base(base or Base(), serving_dtype))
-        self._housekeeping = Housekeeping(bucket, self._writer, shard_bytes)
+        self._housekeeping = Housekeeping(bucket, run_id, self._writer, shard_bytes)
         self._dtype = serving_dtype
         self._encoding: Encoding = encoding
         self._shard_bytes = shard_bytes
@@ -129,8 +128,8 @@ class Publisher:
         self._number(diff.version)
         if diff.number_before != self._next_version or not self.is_settled:
             raise SyncError(f"the diff of version {diff.version} is outdated by a later publish; take it again")
-        with self._fenced_for_good():
-            self._writer.check_alone(diff.version)
+        with self._heeding_others():
+            self._writer.hold_claim()
             self._next_version = diff.version + 1  # a number is spent even when what follows fails
             snapshot = self._applied(diff)
             try:
@@ -139,9 +138,7 @@ class Publisher:
                 if self.is_settled:
                     self._take_back(diff)
                 if isinstance(error, OSError):
-                    raise SyncError(
-                        f"version {diff.version} cannot be prepared on this machine's disk: {error}"
-                    ) from error
+                    raise SyncError(f"version {diff.version} cannot be prepared on the local disk: {error}") from error
                 raise
         self._finish(manifest)
         return manifest
@@ -154,7 +151,7 @@ class Publisher:
         if self._unknown is None:
             return None
         manifest, diff = self._unknown
-        with self._fenced_for_good():
+        with self._heeding_others():
             is_whole = self._writer.is_whole(manifest)
         self._unknown = None
         if is_whole:
@@ -165,9 +162,7 @@ class Publisher:
 
     def housekeeping(self) -> Work | None:
         """What is to be done beside the chain, on any thread: an extra anchor uploaded, old data deleted."""
-        if self._newest is None or self._held is None or not self.is_settled:
-            return None
-        return self._housekeeping.work(self._newest, self._held)
+        return self._housekeeping.work(self._newest, self._held) if self.is_settled else None
 
     def adopt(self, named_tensors: NamedTensors) -> Manifest | None:
         """Go on from the run's newest version when these are its weights, without writing; else None."""
@@ -178,7 +173,8 @@ class Publisher:
         snapshot = Snapshot(copy_all(named_tensors, self._dtype), newest.version)
         if fingerprint.to_text(snapshot.fingerprint) != newest.fingerprint:
             return None
-        self._held = snapshot
+        self._housekeeping.adopt(newest)
+        self._held, self._newest = snapshot, newest
         return newest
 
     def rebase(self) -> None:
@@ -206,11 +202,15 @@ class Publisher:
             self._writer.close()
 
     @contextmanager
-    def _fenced_for_good(self) -> Iterator[None]:
+    def _heeding_others(self) -> Iterator[None]:
         try:
             yield
         except FencedError:
             self._closed = True
+            raise
+        except OvertakenError:  # what is held is not what the run's newest version is
+            self._next_version = max(self._next_version, self._writer.spent + 1)
+            self.rebase()
             raise
 
     def _number(self, version: int | None) -> int:
@@ -233,6 +233,7 @@ class Publisher:
         return self._held
 
     def _take_back(self, diff: Diff) -> None:
+        self._housekeeping.note_lost(diff.version)
         if diff.held is None or self._held is None:
             self._held = None
         else:
@@ -241,14 +242,14 @@ class Publisher:
     def _finish(self, manifest: Manifest) -> None:
         """The version is whole."""
         self._newest = manifest
-        self._wants_anchor = False
+        self._wants_anchor = self._wants_anchor and manifest.kind != "anchor"
         self._housekeeping.note(manifest)
 
     # Writing
 
     def _write(self, diff: Diff, snapshot: Snapshot, trainer: Mapping[str, Any]) -> Manifest:
         started = time.perf_counter()
-        with TemporaryDirectory(prefix="publish-") as folder:
+        with self._writer.folder() as folder:
             kind, files = self._encode(diff, snapshot, Path(folder))
             encoded = time.perf_counter()
             self._writer.upload(files)

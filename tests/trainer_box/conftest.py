@@ -6,6 +6,7 @@ import pytest
 
 from tests.shared.fake_bucket import MemoryBucket
 from tests.trainer_box.fake_space import KEY, FakeSpace, fake_space
+from trainer_box import anchors as anchors_module
 
 
 @pytest.fixture
@@ -20,3 +21,14 @@ def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with fake_space("tiny", key=KEY) as server:
         yield server
+
+
+@pytest.fixture
+def small_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extra anchor as soon as the deltas have grown to more than the model, however small that is."""
+    monkeypatch.setattr(anchors_module, "LEAST_BYTES", 0)
+
+
+@pytest.fixture
+def chains_of_5(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anchors_module, "MOST_DELTAS", 5)

@@ -1,38 +1,15 @@
-"""Extra anchors beside the chain, and retention: what a receiver may still need is there, all else goes."""
-
-from dataclasses import dataclass, field
-from pathlib import Path
+"""Extra anchors beside the chain: when one is due, also after a resume, and what becomes of one that fails."""
 
 import pytest
 
 from shared import layout
-from shared.errors import BucketError
 from shared.reader import RunReader
+from shared.types import Base
 from tests.shared.fake_bucket import MemoryBucket
-from tests.shared.weights import Weights, copies, model, nudge, same
-from tests.trainer_box.publishing import received
+from tests.shared.weights import copies, model, nudge, same
+from tests.trainer_box.publishing import RefusingBucket, anchors, publish, received
 from trainer_box import anchors as anchors_module
 from trainer_box.publisher import Publisher
-
-
-@pytest.fixture
-def small_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An extra anchor as soon as the deltas have grown to more than the model, however small that is."""
-    monkeypatch.setattr(anchors_module, "LEAST_BYTES", 0)
-
-
-def publish(publisher: Publisher, weights: Weights, count: int) -> None:
-    for seed in range(count):
-        nudge(weights, seed, count=30)
-        publisher.publish(weights.items())
-
-
-def data(bucket: MemoryBucket) -> list[str]:
-    return sorted(path for path in bucket.stored if path.endswith(".safetensors"))
-
-
-def anchors(bucket: MemoryBucket) -> list[int]:
-    return [layout.version_of(path) or 0 for path in bucket.files("r/anchors")]
 
 
 @pytest.mark.usefixtures("small_chains")
@@ -61,19 +38,6 @@ def test_extra_anchors_do_not_interrupt_the_chain() -> None:
     assert len(anchors(bucket)) == 2
 
 
-@pytest.mark.usefixtures("small_chains")
-def test_the_bucket_does_not_grow_beyond_two_chains() -> None:
-    bucket = MemoryBucket()
-    publisher, weights = Publisher(bucket, "r"), model()
-    size = publisher.publish(weights.items()).nbytes
-    sizes = []
-    for _ in range(20):
-        publish(publisher, weights, 20)
-        sizes.append(sum(len(bucket.stored[path]) for path in data(bucket)))
-    assert max(sizes) <= 6 * size
-    assert len(RunReader(bucket, "r").versions()) == 401, "manifests stay"
-
-
 def test_a_chain_of_many_tiny_deltas_gets_an_extra_anchor_too() -> None:
     bucket = MemoryBucket()
     publisher, weights = Publisher(bucket, "r"), model()
@@ -84,98 +48,136 @@ def test_a_chain_of_many_tiny_deltas_gets_an_extra_anchor_too() -> None:
     assert anchors(bucket) == [0, anchors_module.MOST_DELTAS]
 
 
-def test_data_of_the_current_and_the_previous_chain_is_kept() -> None:
-    bucket = MemoryBucket()
+@pytest.mark.usefixtures("chains_of_5")
+def test_an_extra_anchor_that_fails_costs_nothing_and_is_tried_again_after_a_pause_that_doubles() -> None:
+    bucket = RefusingBucket()
     publisher, weights = Publisher(bucket, "r"), model()
-    for _ in range(4):
-        publisher.rebase()
-        publisher.publish(weights.items())
-        publish(publisher, weights, 2)
-    assert data(bucket) == [
-        "r/anchors/step_000006.safetensors",
-        "r/anchors/step_000009.safetensors",
-        "r/deltas/step_000007.safetensors",
-        "r/deltas/step_000008.safetensors",
-        "r/deltas/step_000010.safetensors",
-        "r/deltas/step_000011.safetensors",
-    ]
+    publisher.publish(weights.items())
+    bucket.refused = "anchor"
+    publish(publisher, weights, 20)
+    assert bucket.asked == [5, 6, 8, 12, 20]
+    bucket.refused = "nothing"
+    publish(publisher, weights, 16)
+    assert anchors(bucket) == [0, 36]
+    assert same(received(bucket), weights)
+    bucket.refused = "anchor"
+    publish(publisher, weights, 6)
+    assert bucket.asked[5:] == [41, 42], "after an anchor the pause starts anew"
 
 
-def test_an_anchor_that_never_became_whole_counts_for_nothing_and_is_deleted_when_it_is_old() -> None:
+@pytest.mark.usefixtures("chains_of_5")
+def test_an_extra_anchor_takes_only_the_deltas_that_are_in_it_off_the_chain() -> None:
     bucket = MemoryBucket()
     publisher, weights = Publisher(bucket, "r"), model()
     publisher.publish(weights.items())
-    publish(publisher, weights, 1)
-    publisher.rebase()
-    bucket.fail_in = 3  # its manifest
-    with pytest.raises(BucketError):
-        publisher.publish(weights.items())
-    for _ in range(2):
-        publisher.rebase()
-        publisher.publish(weights.items())
-    assert anchors(bucket) == [3, 4]
+    for seed in range(5):
+        nudge(weights, seed)
+        publisher.commit(publisher.diff(weights.items()))
+    work = publisher.housekeeping()
+    assert work is not None
+    for seed in range(3):
+        nudge(weights, seed)
+        publisher.commit(publisher.diff(weights.items()))
+    work()
+    publish(publisher, weights, 2)
+    assert anchors(bucket) == [5, 10]
 
 
-@dataclass
-class RecordingBucket(MemoryBucket):
-    """Keeps what the pointer said at each deletion; refuses deletions while `refuses`."""
-
-    pointed: list[bytes] = field(default_factory=list)
-    refuses: bool = False
-
-    def delete(self, paths: object) -> None:
-        if self.refuses:
-            raise BucketError("cannot delete")
-        self.pointed.append(self.stored[layout.pointer("r")])
-        super().delete(paths)  # type: ignore[arg-type]
-
-
-def test_old_data_is_deleted_after_the_pointer_moved_and_refusals_are_made_up_for() -> None:
-    bucket = RecordingBucket(refuses=True)
-    publisher, weights = Publisher(bucket, "r"), model()
-    for version in range(6):
-        bucket.refuses = version < 5
-        publisher.rebase()
-        publisher.publish(weights.items())
-        assert len(anchors(bucket)) == (version + 1 if version < 5 else 2)
-    assert [b'"version": 5' in pointer for pointer in bucket.pointed] == [True]
-
-
-def test_a_publisher_that_was_fenced_deletes_nothing() -> None:
+@pytest.mark.usefixtures("chains_of_5")
+def test_a_full_disk_costs_the_extra_anchor_alone_and_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = MemoryBucket()
     publisher, weights = Publisher(bucket, "r"), model()
-    for _ in range(2):
-        publisher.rebase()
+    publisher.publish(weights.items())
+    publish(publisher, weights, 4)
+    publisher.commit(publisher.diff(weights.items()))
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for place in ("trainer_box.anchors.encode_anchor", "tempfile.TemporaryDirectory"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            assert publisher.housekeeping() is None
+        publisher.commit(publisher.diff(weights.items()))
+    assert anchors(bucket) == [0]
+    publish(publisher, weights, 1)
+    assert anchors(bucket) == [0, 8]
+
+
+@pytest.mark.usefixtures("chains_of_5")
+def test_a_run_that_is_resumed_again_and_again_gets_its_extra_anchors() -> None:
+    bucket, weights = MemoryBucket(), model()
+    with Publisher(bucket, "r") as publisher:
         publisher.publish(weights.items())
-    publisher.commit(publisher.diff(weights.items()))
-    publisher.rebase()
-    publisher.commit(publisher.diff(weights.items()))
-    work = publisher.housekeeping()
-    Publisher(bucket, "r")
-    before = data(bucket)
-    assert work is not None
-    work()
-    assert data(bucket) == before
+    for _ in range(8):
+        with Publisher(bucket, "r") as publisher:
+            assert publisher.adopt(weights.items()) is not None
+            publish(publisher, weights, 3)
+    assert anchors(bucket) == [17, 23]
+    assert {manifest.kind for manifest in list(RunReader(bucket, "r").manifests())[1:]} == {"delta"}
+    assert same(received(bucket), weights)
 
 
 @pytest.mark.usefixtures("small_chains")
-def test_an_extra_anchor_that_fails_costs_nothing_and_is_tried_again() -> None:
-    bucket = MemoryBucket()
-    publisher, weights = Publisher(bucket, "r"), model()
-    publisher.publish(weights.items())
-    real, refused = bucket.write, list[str]()
+def test_the_bytes_of_the_deltas_before_a_resume_count_too() -> None:
+    bucket, weights = MemoryBucket(), model()
+    with Publisher(bucket, "r") as publisher:
+        size = publisher.publish(weights.items()).nbytes
+    fetched, joined = 0, 0
+    while not (joined := max(anchors(bucket))):
+        with Publisher(bucket, "r") as publisher:
+            assert publisher.adopt(weights.items()) is not None
+            nudge(weights, fetched, count=30)
+            fetched += publisher.publish(weights.items()).nbytes
+            if (work := publisher.housekeeping()) is not None:  # the first counted, which is all that a call does
+                work()
+    assert joined > 1
+    assert fetched <= 1.5 * size
 
-    def write(path: str, source: Path | bytes, *, replace: bool = False) -> None:
-        if "anchor" in path and not refused:
-            refused.append(path)
-            raise BucketError(f"cannot write {path}")
-        real(path, source, replace=replace)
 
-    bucket.write = write  # type: ignore[method-assign]
-    publish(publisher, weights, 100)
-    assert len(refused) == 1
-    assert len(anchors(bucket)) == 2
+@pytest.mark.usefixtures("chains_of_5")
+@pytest.mark.parametrize("lost", ["r/manifests/000001.json", "r/anchors/step_000000.safetensors"])
+def test_a_chain_that_leads_to_no_anchor_gets_one_when_it_is_resumed(lost: str) -> None:
+    bucket, weights = MemoryBucket(), model()
+    with Publisher(bucket, "r") as publisher:
+        publisher.publish(weights.items())
+        publish(publisher, weights, 2)
+    del bucket.stored[lost]
+    with Publisher(bucket, "r") as publisher:
+        assert publisher.adopt(weights.items()) is not None
+        publish(publisher, weights, 2)
     assert same(received(bucket), weights)
+
+
+@pytest.mark.usefixtures("chains_of_5")
+def test_a_chain_on_a_base_model_by_reference_is_no_longer_than_another() -> None:
+    bucket, weights = MemoryBucket(), model()
+    with Publisher(bucket, "counting") as publisher:
+        base = Base("user/model", "", publisher.count(weights.items()))
+    with Publisher(bucket, "r", base=base) as publisher:
+        publisher.publish(weights.items())
+    with Publisher(bucket, "r") as publisher:
+        assert publisher.adopt(weights.items()) is not None
+        publish(publisher, weights, 4)
+        assert anchors(bucket) == []
+        publish(publisher, weights, 1)
+    assert anchors(bucket) == [5]
+
+
+def test_a_count_that_fails_is_made_up_for() -> None:
+    bucket, weights = MemoryBucket(), model()
+    with Publisher(bucket, "r") as publisher:
+        publisher.publish(weights.items())
+    del bucket.stored["r/anchors/step_000000.safetensors"]
+    with Publisher(bucket, "r") as publisher:
+        assert publisher.adopt(weights.items()) is not None
+        publisher.commit(publisher.diff(weights.items()))
+        work = publisher.housekeeping()
+        assert work is not None
+        bucket.fail_in = 0
+        work()
+        publish(publisher, weights, 2)
+    assert anchors(bucket) == [3]
 
 
 @pytest.mark.parametrize(("limit", "count"), [(2048, 3), (4096, 2), (6272, 1)])  # the tensors have 4096, 2048, 128

@@ -1,6 +1,6 @@
 import json
+import tempfile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -13,7 +13,6 @@ from shared.types import LARGEST_VERSION, Base
 from tests.shared.fake_bucket import MemoryBucket
 from tests.shared.weights import copies, from_patterns, model, nudge, same
 from tests.trainer_box.publishing import DATA, MANIFEST, POINTER, received
-from trainer_box import publisher as module
 from trainer_box.publisher import Publisher
 
 
@@ -248,10 +247,10 @@ def test_a_full_disk_is_a_sync_error_and_the_next_publish_covers_it(
     publisher.publish(weights.items())
     nudge(weights, 1)
 
-    def full(*arguments: object, **options: object) -> TemporaryDirectory[str]:
+    def full(*arguments: object, **options: object) -> tempfile.TemporaryDirectory[str]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "TemporaryDirectory", full)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
     with pytest.raises(SyncError, match="version 1 cannot be prepared.*No space left"):
         publisher.publish(weights.items())
     monkeypatch.undo()
