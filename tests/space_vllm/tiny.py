@@ -63,6 +63,7 @@ def base_weights(tied: bool) -> Weights:
     return {name: parameter.detach() for name, parameter in make_model(tied).named_parameters()}
 
 
+@torch.no_grad()
 def random_weights(seed: int, tied: bool) -> Weights:
     """Far from the base model, and spread enough that log-probabilities differ clearly."""
     generator = torch.Generator().manual_seed(seed)
