@@ -1,9 +1,12 @@
 """A command and every process that it starts, as one process group: none of them outlives it, or this process.
 
-Knows processes, not what they do.
+Knows processes, not what they do. One that leaves the group for its own is out of reach: it goes on, without a reader
+of its output.
 """
 
+import math
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,7 +18,9 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-_TIDY_S, _END_S, _POLL_S = 2.0, 10.0, 0.02
+from shared import output
+
+_TIDY_S, _END_S, _POLL_S, _IDLE_S = 2.0, 10.0, 0.02, 0.2
 _TAIL_BYTES = 1 << 13
 
 # Leads the group and kills it when its standard input ends, which it does however this process ends. One guard for the
@@ -31,6 +36,7 @@ class Group:
         self._command = command
         self._environment = environment
         self._tail = b""
+        self._read_until = math.inf
 
     def __enter__(self) -> Self:
         """Raises OSError when the command cannot be started."""
@@ -58,7 +64,9 @@ class Group:
         for process in self._members():
             if process != self._guard.pid and not _is_tracker(process):
                 _kill(process)
-        self._relay.join(_TIDY_S)  # the trackers remove shared memory of the others, which would stay otherwise
+        self._read_until = time.monotonic() + _TIDY_S
+        # The trackers remove shared memory of the others, which would stay otherwise.
+        self._relay.join(_TIDY_S + 2 * _IDLE_S)
         with suppress(ProcessLookupError):
             os.killpg(self._guard.pid, signal.SIGKILL)
         deadline = time.monotonic() + _END_S
@@ -83,15 +91,20 @@ class Group:
         self._process.send_signal(number)
 
     def _pass_on(self) -> None:
-        """Ends when the last process of the group has. Goes on reading when nobody wants the output any more."""
-        output = self._process.stdout
-        assert output is not None
-        with output:
-            while part := os.read(output.fileno(), _TAIL_BYTES):
+        """Goes on reading when nobody wants the output any more."""
+        pipe = self._process.stdout
+        assert pipe is not None
+        with pipe:
+            while part := self._next_part(pipe.fileno()):
                 self._tail = (self._tail + part)[-_TAIL_BYTES:]
-                with suppress(OSError):
-                    sys.stdout.buffer.write(part)
-                    sys.stdout.buffer.flush()
+                output.write(sys.stdout, part)
+
+    def _next_part(self, pipe: int) -> bytes:
+        """Empty at the end, for which a process that has left the group is not waited."""
+        while time.monotonic() < self._read_until:
+            if select.select([pipe], [], [], _IDLE_S)[0]:
+                return os.read(pipe, _TAIL_BYTES)
+        return b""
 
     def _bury(self) -> None:
         """Ask for exit codes: also for those of orphans, which are process 1's in a container."""

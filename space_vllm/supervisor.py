@@ -5,11 +5,11 @@ that it does not take.
 """
 
 import getpass
-import http.client
 import os
 import queue
+import re
 import signal
-import sys
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,11 +18,14 @@ from enum import Enum, auto
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
+from shared.output import complain
 from space_vllm.group import Group
 
 _TICK_S = 0.2
 _LOOK_S = 2.0  # a signal to end waits for so long, at most
 _USAGE = 2  # argparse's exit code
+_REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_LONGEST_HEADERS = 1 << 16
 
 
 class Seen(Enum):
@@ -81,19 +84,35 @@ class Watch:
 
 
 def look(host: str, port: int) -> Seen:
-    """What a server answers to GET /health. Whatever is no sign of trouble is one of life."""
-    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=_LOOK_S)
+    """What a server answers to GET /health. Whatever is no sign of trouble is one of life.
+
+    A host that stands for every address, 0.0.0.0 or ::, leads to this machine.
+    """
+    deadline = time.monotonic() + _LOOK_S
     try:
-        connection.request("GET", "/health")
-        return Seen.HEALTHY if connection.getresponse().status == 200 else Seen.ALIVE
+        with socket.create_connection((host, port), _LOOK_S) as connection:
+            connection.sendall(_REQUEST)
+            answer = _begun(connection, deadline)
     except ConnectionRefusedError:
         return Seen.REFUSED
     except TimeoutError:
         return Seen.SILENT
-    except (OSError, http.client.HTTPException):
+    except OSError:
         return Seen.ALIVE
-    finally:
-        connection.close()
+    return Seen.HEALTHY if re.match(rb"HTTP/1\.[01] 200\b", answer) else Seen.ALIVE
+
+
+def _begun(connection: socket.socket, deadline: float) -> bytes:
+    """An answer up to the end of its headers. Raises TimeoutError at the deadline, even while bytes arrive."""
+    answer = b""
+    while b"\r\n\r\n" not in answer and len(answer) < _LONGEST_HEADERS:
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        if not (part := connection.recv(_LONGEST_HEADERS)):
+            break
+        answer += part
+    return answer
 
 
 @dataclass(frozen=True)
@@ -133,7 +152,7 @@ class Supervisor:
             if end.was_steady:
                 pauses = self._limits.pauses()
             pause = next(pauses)
-            _say(f"vLLM {end.what} after {time.monotonic() - started:.0f} s; it starts again in {pause:g} s")
+            complain(f"vLLM {end.what} after {time.monotonic() - started:.0f} s; it starts again in {pause:g} s")
             if self._signal_within(pause) is not None:
                 return 0
 
@@ -150,7 +169,7 @@ class Supervisor:
                     watch.note(look(*self._address))
                 code = group.exit_code
             if code == _USAGE and not watch.has_answered:
-                _say(f"vLLM does not take its arguments, start it with others: {group.last_line}")
+                complain(f"vLLM does not take its arguments, start it with others: {group.last_line}")
                 return End("does not take its arguments", code=_USAGE)
             return End(_told(code, group.last_line) if code is not None else f"{watch.flaw}", watch.was_steady)
 
@@ -186,7 +205,3 @@ def _told(code: int, last_line: str) -> str:
     if code < 0:
         return f"was ended by signal {-code} ({signal.strsignal(-code)})"
     return f"ended with exit code {code}" + (f" and the line {last_line!r}" if code and last_line else "")
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)

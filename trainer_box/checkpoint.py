@@ -17,8 +17,9 @@ from safetensors import SafetensorError
 from transformers import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from shared.errors import SyncError
-from shared.types import FINGERPRINT, Json
+from shared.document import Document
+from shared.errors import IntegrityError, SyncError
+from shared.types import FINGERPRINT, LARGEST_VERSION, RUN_ID, Json
 
 FILE = "sync.json"
 _FOLDER = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-([0-9]+)")
@@ -26,6 +27,7 @@ _TRAINER, _ROLLOUTS = "trainer_state.json", "rollout_state.json"
 _NEEDED = (_TRAINER, _ROLLOUTS, "optimizer.pt", "scheduler.pt")
 _MODELS = ("model.safetensors", "model.safetensors.index.json")
 _UNREADABLE = (
+    IntegrityError,
     OSError,
     RuntimeError,
     ValueError,
@@ -47,12 +49,15 @@ class Checkpoint:
     fingerprint: str
 
     def check_loaded(self, counted: str) -> None:
-        """Raises SyncError unless the loaded weights count to what was saved."""
+        """Raises SyncError unless the loaded weights count, in the served dtype, to what was saved.
+
+        What that cast rounds away is not compared.
+        """
         if counted != self.fingerprint:
             raise SyncError(
-                f"the weights loaded from {self.folder} have fingerprint {counted}, saved were {self.fingerprint}: "
-                "the model file is damaged, or of another model than --model; delete that folder to go on from an "
-                "older checkpoint"
+                f"the weights loaded from {self.folder} have fingerprint {counted} in the served dtype, saved were "
+                f"{self.fingerprint}: the model file is damaged, or of another model than --model; delete that folder "
+                "to go on from an older checkpoint"
             )
 
 
@@ -121,16 +126,14 @@ def _folders(folder: Path) -> list[Path]:
 
 def _read(folder: Path) -> Checkpoint:
     try:
-        saved = json.loads((folder / FILE).read_text())
-        found = Checkpoint(folder, str(saved["run_id"]), int(saved["version"]), str(saved["fingerprint"]))
-        if not FINGERPRINT.fullmatch(found.fingerprint):
-            raise ValueError(f"{found.fingerprint!r} is no fingerprint")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        saved = Document((folder / FILE).read_bytes(), FILE)
+        run_id, version = saved.text("run_id", RUN_ID), saved.version("version", LARGEST_VERSION)
+        return Checkpoint(folder, run_id, version, saved.text("fingerprint", FINGERPRINT))
+    except (OSError, IntegrityError) as error:
         raise SyncError(
-            f"{folder} has no readable {FILE}, was it saved by this trainer? {error!r}; delete it to go on from an "
+            f"{folder} has no readable {FILE}, was it saved by this trainer? {error}; delete it to go on from an "
             "older checkpoint"
         ) from error
-    return found
 
 
 def _check_files(folder: Path) -> None:
@@ -143,9 +146,10 @@ def _check_files(folder: Path) -> None:
             f"{folder} lacks {', '.join(missing)}; put it back, or delete {folder} to go on from an older checkpoint"
         )
     with loading(folder, _TRAINER):
-        int(TrainerState.load_from_json(str(folder / _TRAINER)).global_step)
+        state = TrainerState.load_from_json(str(folder / _TRAINER))  # it may hold a NaN, which no Document does
+        Document(vars(state), _TRAINER).count("global_step")
     with loading(folder, _ROLLOUTS):
-        int(json.loads((folder / _ROLLOUTS).read_text())["prompt_index"])
+        Document((folder / _ROLLOUTS).read_bytes(), _ROLLOUTS).count("prompt_index")
 
 
 def _flush(path: Path) -> None:

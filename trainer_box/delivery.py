@@ -5,6 +5,7 @@ by itself is tried again for as long as it takes; what cannot is kept for whoeve
 """
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +16,14 @@ from typing import Protocol, Self
 from shared import layout
 from shared.bucket import Bucket
 from shared.errors import BucketError, FencedError, IntegrityError, SyncError
+from shared.output import say
 from shared.types import Json, Manifest
 from trainer_box.replica import Acknowledgement, NeedsAnchorError, Pending
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 30.0
 _UNDER_WAY_S = 0.5
 _LEAVE_S = 5.0
+_LOG = logging.getLogger(__name__)
 
 Report = Callable[[str], None]
 
@@ -97,12 +100,12 @@ class Delivery:
         publisher: Settling,
         replica: Space,
         listeners: Sequence[Callable[[Sync], None]] = (),
-        report: Report = print,
+        report: Report = say,
     ) -> None:
         self.acknowledged = -1
         self.last: Sync | None = None
         self.problem = ""
-        self.failure: BaseException | None = None
+        self.failure: SyncError | None = None
         self.is_busy = False
         self._bucket = bucket
         self._publisher = publisher
@@ -148,8 +151,11 @@ class Delivery:
             sync = self._deliver(parcel)
         except _LeftError:
             return
-        except BaseException as error:  # whatever it is: the thread that trains must learn of it
+        except SyncError as error:
             self.failure = error
+        except BaseException as error:  # whatever it is: the thread that trains must learn of it, and save what it has
+            _LOG.exception("sync v%d ended by a bug", parcel.version)
+            self.failure = SyncError(_bug(parcel.version, error))
         finally:
             with self._changed:  # at once: whoever sees the version acknowledged may start the next one
                 if sync is not None:
@@ -160,8 +166,11 @@ class Delivery:
 
     def _deliver(self, parcel: Parcel) -> Sync | None:
         manifest = self._publish(parcel)
-        if manifest is None:
-            return None
+        sync = self._serve(manifest, parcel) if manifest is not None else None
+        self._keep_house()  # also of what became of a failure
+        return sync
+
+    def _serve(self, manifest: Manifest, parcel: Parcel) -> Sync | None:
         self._keep(parcel.rollouts, manifest)
         acknowledgement = self._announce(manifest)
         if acknowledgement is None:
@@ -170,7 +179,6 @@ class Delivery:
         for listener in self._listeners:
             listener(sync)
         self._tell(sync.line())
-        self._keep_house()
         return sync
 
     def _keep_house(self) -> None:
@@ -242,6 +250,11 @@ class Delivery:
     def _rest(self, seconds: float) -> None:
         if self._leaving.wait(seconds):
             raise _LeftError
+
+
+def _bug(version: int, error: BaseException) -> str:
+    reason = " ".join(f"{type(error).__name__} {error}".split())[:300]
+    return f"sync v{version} ended by a bug: {reason}; its traceback is in the log"
 
 
 class _LeftError(Exception):

@@ -1,12 +1,12 @@
 """Ctrl-C: once ends training after the current step with a checkpoint, twice ends it at once."""
 
-import os
 import signal
-import sys
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from shared import output
 
 
 class Interrupt(TrainerCallback):
@@ -31,8 +31,7 @@ class Interrupt(TrainerCallback):
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        notice = b"\nstopping after this step with a checkpoint; Ctrl-C again stops at once\n"
-        os.write(sys.stdout.fileno(), notice)  # a print may be under way, and cannot be entered twice
+        output.say("\nstopping after this step with a checkpoint; Ctrl-C again stops at once")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

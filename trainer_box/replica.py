@@ -4,18 +4,22 @@ Knows nothing of weights; the rollouts' own requests are made by TRL, with the h
 """
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 
 import httpx
 
+from shared import strict_json
 from shared.auth import auth_headers
-from shared.errors import SyncError
-from shared.types import Json, Manifest
+from shared.document import Document
+from shared.errors import IntegrityError, SyncError
+from shared.types import FINGERPRINT, LARGEST_VERSION, RUN_ID, Json, Manifest
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0  # the Space says after 20 s that a version is under way
 _POLL_S = 2.0
+_STATUS = "/weights/status"
 _TIMES = ("stage_ms", "pause_ms", "apply_ms")
 _SERVING = ("serving", "staging", "applying")  # states in which what the status tells is what is answered from
 
@@ -52,6 +56,7 @@ class Replica:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        self._hint = f"check that {self.url} is the address of the vLLM Space, and HF_TOKEN if that is a private one"
         if not self.url.startswith(("http://", "https://")):
             raise SyncError(f"the address of vLLM should look like http://host:port, not {url!r}; set --vllm-url")
         try:
@@ -73,16 +78,19 @@ class Replica:
             time.sleep(_POLL_S)
 
     def status(self) -> Json:
-        return self._json(self._request("/weights/status"))
+        return self._json(self._request(_STATUS))
 
     def served_models(self) -> list[str]:
-        return [model["id"] for model in self._json(self._request("/v1/models"))["data"]]
+        path = "/v1/models"
+        models = Document(self._json(self._request(path)), path).array("data")
+        return [Document(model, path).text("id") for model in models]
 
     def update(self, bucket: str, manifest: Manifest) -> Acknowledgement | Pending:
         """Announce a version once, and wait half a minute at most for it to be live and verified.
 
-        A version is applied once however often it is announced. An answer that is lost leaves open what happened: then
-        the status is asked. Raises NeedsAnchorError, or SyncError when announcing it again cannot help.
+        A version is applied once however often it is announced. An answer that is lost, or that does not tell the
+        fingerprint, leaves open what happened: then the status is asked. Raises NeedsAnchorError, or SyncError when
+        announcing it again cannot help, such as when other weights than the published ones are live as this version.
         """
         message = {
             "repo_id": bucket,
@@ -98,42 +106,65 @@ class Replica:
             return Pending(_reason(error))
         except httpx.HTTPError as error:
             return self._look_up(manifest) or Pending(_reason(error))
-        if response.status_code == 200:
-            return _acknowledged(_parsed(response), manifest) or Pending(f"HTTP 200 {_detail(response)}")
         told = f"HTTP {response.status_code} {_detail(response)}"
+        if response.status_code == 200:
+            answer = {"run_id": manifest.run_id, **_parsed(response)}  # it is about the run that was announced
+            return self._acknowledged(manifest, answer, answer) or self._look_up(manifest) or Pending(told)
         if response.status_code == 202:
             return Pending(told, is_under_way=True)
+        if response.status_code == 404:  # a proxy's, while the Space is built or restarts
+            return Pending(f"{told}; {self._hint}")
         if response.status_code in (408, 429) or response.status_code >= 500:
             return Pending(told)
         kind = NeedsAnchorError if response.status_code == 409 else SyncError
         raise kind(f"vLLM at {self.url} refused version {manifest.version} of run {manifest.run_id!r}: {told}")
 
     def _look_up(self, manifest: Manifest) -> Acknowledgement | None:
-        """Whether the status says that the version, or a later one of its run, is live and verified."""
+        """What the status says of the version."""
         try:
-            status = _parsed(self._client.get("/weights/status"))
+            status = _parsed(self._client.get(_STATUS))
         except httpx.HTTPError:
             return None
-        if status.get("run_id") != manifest.run_id or status.get("state") not in _SERVING:
+        if status.get("state") not in _SERVING:
             return None
-        if status.get("version") == manifest.version and status.get("fingerprint") != manifest.fingerprint:
+        times = status.get("last_sync")
+        return self._acknowledged(manifest, status, times if isinstance(times, dict) else {})
+
+    def _acknowledged(self, manifest: Manifest, told: Json, times: Json) -> Acknowledgement | None:
+        """None unless the Space tells, in a form that can be believed, that the version or a later one is live.
+
+        Raises SyncError when the version is live with other weights than were published.
+        """
+        try:
+            live = Document(told, self.url)
+            run_id, version = live.text("run_id", RUN_ID), live.version("version", LARGEST_VERSION)
+            found, spent = live.text("fingerprint", FINGERPRINT), _times(times)
+        except IntegrityError:
+            return None
+        if run_id != manifest.run_id or version < manifest.version:
+            return None
+        if version > manifest.version:
+            return Acknowledgement(manifest.version, 0, 0, 0)
+        if found != manifest.fingerprint:
             raise SyncError(
-                f"vLLM at {self.url} serves version {manifest.version} with fingerprint {status.get('fingerprint')}, "
-                f"it was published with {manifest.fingerprint}"
+                f"vLLM at {self.url} serves version {version} of run {run_id!r} with fingerprint {found}, published "
+                f"was {manifest.fingerprint}: the run was begun anew, or its files were changed; restart the Space, "
+                "or choose another --run-id"
             )
-        times = status.get("last_sync") or {}
-        return _acknowledged({**times, "version": status.get("version")}, manifest)
+        return Acknowledgement(version, **spent)
 
     def _unhealthy(self) -> str:
         try:
             response = self._client.get("/health")
         except httpx.HTTPError as error:
             return _reason(error)
-        if response.status_code in (401, 403, 404):
+        if response.status_code in (401, 403):
             raise SyncError(
                 f"vLLM at {self.url} answered HTTP {response.status_code} on /health; is this a vLLM Space, and if it "
                 "is a private one, is HF_TOKEN set?"
             )
+        if response.status_code == 404:
+            return f"HTTP 404; {self._hint}"
         return "" if response.status_code == 200 else f"HTTP {response.status_code}"
 
     def _request(self, path: str) -> httpx.Response:
@@ -161,19 +192,18 @@ class Replica:
 def _parsed(response: httpx.Response) -> Json:
     """The JSON object of an answer; empty for anything else, such as a proxy's page."""
     try:
-        answer = response.json()
+        answer = strict_json.parse(response.content)
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
 
 
-def _acknowledged(answer: Json, manifest: Manifest) -> Acknowledgement | None:
-    """None unless the answer is that of a Space that serves the version or a later one."""
-    version = answer.get("version")
-    if not isinstance(version, int) or version < manifest.version:
-        return None
-    times = answer if version == manifest.version else {}
-    return Acknowledgement(manifest.version, **{name: float(times.get(name) or 0) for name in _TIMES})
+def _times(told: Json) -> dict[str, float]:
+    """Zero for what is not told. Raises IntegrityError for what is no time."""
+    times = Document({"times": {name: told.get(name, 0) for name in _TIMES}}, "the answer").numbers("times")
+    if not all(0 <= value <= sys.float_info.max for value in times.values()):
+        raise IntegrityError(f"{times} are no times")
+    return {name: float(value) for name, value in times.items()}
 
 
 def _reason(error: httpx.HTTPError) -> str:

@@ -1,7 +1,6 @@
 """The trainer script: GRPO on one machine against a remote vLLM Space and environment, weights through a bucket."""
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from shared import fingerprint
 from shared.bucket import Bucket, open_bucket
 from shared.errors import ChainError, SyncError
+from shared.output import complain, say
 from shared.reader import RunReader
 from shared.types import Base, checked_run_id
 from trainer_box import checkpoint, preflight, task
@@ -39,10 +39,10 @@ def main() -> int:
         preflight.check_one_gpu()
         return train(*_arguments())
     except SyncError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return 1
     except OSError as error:
-        print(f"error: {error}; the output folder or the disk of this machine does not take it", file=sys.stderr)
+        complain(f"error: {error}; the output folder or the disk of this machine does not take it")
         return 1
 
 
@@ -50,22 +50,20 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
     """Returns the exit code. Raises SyncError for whatever a user can mend."""
     what = _task(script, training.seed)
     if training.dtype == "bfloat16":
-        print(
-            "warning: with bfloat16 parameters AdamW rounds small updates away; train with --dtype float32", flush=True
-        )
+        say("warning: with bfloat16 parameters AdamW rounds small updates away; train with --dtype float32")
     bucket, replica = _connect(script, training)
     folder = _prepare_folder(script, training)
-    start = checkpoint.newest(folder, script.run_id, _print) if script.resume else None
+    start = checkpoint.newest(folder, script.run_id, say) if script.resume else None
     if not script.resume:
         _check_unused(bucket, script.run_id)
     trainer = _build(script, training, what)  # before the run: what cannot be trained leaves nothing in the bucket
     with (
         _publisher(bucket, script, trainer, start) as publisher,
         Interrupt() as interrupt,
-        Delivery(bucket, publisher, replica, (_teller(trainer), SyncLog(folder)), _print) as delivery,
+        Delivery(bucket, publisher, replica, (_teller(trainer), SyncLog(folder)), say) as delivery,
     ):
         patience = Patience(training.max_staleness, training.weight_sync_timeout, lambda: interrupt.requested)
-        trainer.policy_sync = weight_sync = WeightSync(publisher, delivery, patience, start, _print)
+        trainer.policy_sync = weight_sync = WeightSync(publisher, delivery, patience, start, say)
         for callback in (StepLog(folder, weight_sync), SparsityReport(folder, SERVED_DTYPE), interrupt):
             trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(start.folder) if start else None)
@@ -74,7 +72,7 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
         _say_how_to_go_on(folder, script.run_id)
     if interrupt.requested:
         if failure:
-            _print(f"the Space was left behind: {failure}")
+            say(f"the Space was left behind: {failure}")
         return INTERRUPTED
     if failure:
         raise failure
@@ -139,7 +137,7 @@ def _connect(script: ScriptArguments, training: TrainingConfig) -> tuple[Bucket,
     if script.env_url:
         preflight.check_environment(script.env_url)
     replica = Replica(script.vllm_url)
-    _print(f"waiting for vLLM at {replica.url}, {training.vllm_server_timeout:.0f} s at most")
+    say(f"waiting for vLLM at {replica.url}, {training.vllm_server_timeout:.0f} s at most")
     preflight.check_replica(replica, script.model, training.vllm_server_timeout)
     training.vllm_server_base_url = replica.url
     return bucket, replica
@@ -169,10 +167,10 @@ def _prepare_folder(script: ScriptArguments, training: TrainingConfig) -> Path:
 
 def _say_how_to_go_on(folder: Path, run_id: str) -> None:
     try:
-        saved = checkpoint.newest(folder, run_id, _print)
+        saved = checkpoint.newest(folder, run_id, say)
     except SyncError:  # nothing was trained, or checkpoints are switched off
         return
-    _print(f"checkpoint saved in {saved.folder}; to go on, add: --resume --run-id {run_id}")
+    say(f"checkpoint saved in {saved.folder}; to go on, add: --resume --run-id {run_id}")
 
 
 def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, Any]) -> DeltaSyncTrainer:
@@ -180,7 +178,3 @@ def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, An
         return DeltaSyncTrainer(args=training, **what)
     except (OSError, ValueError) as error:
         raise SyncError(f"model {script.model!r} cannot be trained: {str(error).splitlines()[0]}") from error
-
-
-def _print(line: str) -> None:
-    print(f"{line}\n", end="", flush=True)  # in one piece: there are two threads

@@ -14,6 +14,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from shared.bits import bits
+from shared.output import say
 from shared.types import Json
 
 FILE = "sparsity.json"
@@ -71,9 +72,7 @@ class SparsityReport(TrainerCallback):
             name: f"{item['sparsity']:.4f} at learning rate {item['learning_rate']:.1e}"
             for name, item in found.items()
         }
-        print(
-            f"sparsity of one more step: {at['run']}, {at['rl_size']} (RL-size relative to these weights)", flush=True
-        )
+        say(f"sparsity of one more step: {at['run']}, {at['rl_size']} (RL-size relative to these weights)")
 
 
 def _updates(optimizer: torch.optim.Optimizer) -> Iterator[_Update]:

@@ -3,14 +3,17 @@
 A step is written when it ends, its sync when it is acknowledged, which may be later, or together with another step's.
 """
 
+import errno
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from shared.output import say
 from shared.types import Json
 from trainer_box.delivery import Sync
 from trainer_box.weight_sync import WeightSync
@@ -72,8 +75,16 @@ def joined(steps: Sequence[Json], syncs: Sequence[Json]) -> list[Json]:
 
 
 def _append(path: Path, record: Json) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    """Whole or not at all. A record that the disk does not take is told and lost: training goes on without it."""
+    line = (json.dumps(record) + "\n").encode()
+    try:
+        with path.open("ab", buffering=0) as file:
+            end = file.tell()
+            if file.write(line) < len(line):
+                file.truncate(end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        say(f"{path} lacks a record: {error.strerror}")
 
 
 def _finite(value: float | None) -> float | None:

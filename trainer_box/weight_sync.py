@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from shared.errors import SyncError
+from shared.output import say
 from shared.types import Json, Manifest
 from trainer_box.checkpoint import Checkpoint
 from trainer_box.delivery import Delivery, Parcel, Report
@@ -70,7 +71,7 @@ class WeightSync:
         delivery: Delivery,
         patience: Patience,
         checkpoint: Checkpoint | None = None,
-        report: Report = print,
+        report: Report = say,
     ) -> None:
         """`checkpoint` is where training goes on from."""
         self.point = -1
@@ -164,11 +165,8 @@ class WeightSync:
             self.delivery.wait(is_enough, min(_POLL_S, self._patience.limit_s))
 
     def _check_failure(self) -> None:
-        failure = self.delivery.failure
-        if isinstance(failure, SyncError):
+        if (failure := self.delivery.failure) is not None:
             raise StoppedError(str(failure)) from failure
-        if failure is not None:
-            raise failure
 
     def _situation(self) -> str:
         served = self.delivery.acknowledged

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.bucket import open_bucket
 from tests.conftest import ROOT
 from tests.faults.training import Task, Training
 from tests.trainer_box.fake_space import fake_space
@@ -17,6 +18,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 def test_a_killed_trainer_goes_on_from_its_checkpoint_with_a_new_number(tmp_path: Path) -> None:
     with fake_space("tiny") as space:
         task = Task(f"local:{tmp_path / 'bucket'}", "run", space.url, tmp_path / "run", seed=1)
+        space.follow(open_bucket(task.bucket))
         with Training(task, ENVIRONMENT) as trainer:
             trainer.wait("point")
             trainer.point()

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
@@ -111,18 +112,49 @@ def test_a_command_that_cannot_be_started_is_an_error_and_leaves_nothing(tmp_pat
     assert psutil.Process().children() == before
 
 
-def test_output_that_nobody_reads_any_more_stops_no_process(process: StartProcess, tmp_path: Path) -> None:
-    """The command prints more than a pipe holds after the reader of its output has gone."""
-    done = tmp_path / "done"
-    chatty = f"print('x' * 99 + '\\n' * 9999, flush=True); open({str(done)!r}, 'w').close()"
-    source = f"""
+# The command prints more than a pipe holds. The parent ends once it has ended.
+CHATTY = """
 import os, sys, time
 from space_vllm.group import Group
-os.close(1)
-os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
-with Group([sys.executable, "-c", {chatty!r}], os.environ) as group:
+chatty = "import sys; print('x' * 99 + '\\\\n' * 9999, flush=True); open(sys.argv[1], 'w').close()"
+with Group([sys.executable, "-c", chatty, sys.argv[1]], os.environ) as group:
     while group.exit_code is None:
         time.sleep(0.05)
 """
-    assert process([sys.executable, "-c", source]).wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("place", ["> >(true)", "> /dev/full", ">&-", "2>&- >&-"])
+def test_output_that_nobody_takes_stops_no_process(process: StartProcess, tmp_path: Path, place: str) -> None:
+    done = tmp_path / "done"
+    parent = process(["bash", "-c", f'exec "$0" -c "$1" "$2" {place}', sys.executable, CHATTY, str(done)])
+    assert parent.wait(DEADLINE_S) == 0
     assert done.exists()
+
+
+# In a session of its own a process goes on, here for as long as it is wanted, and holds the output.
+LEAVING = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {outliving!r}, sys.argv[1]], start_new_session=True)
+"""
+OUTLIVING = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    if "{kind}" == "chatty":
+        os.write(1, b"still here")
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("kind", ["quiet", "chatty"])
+def test_a_process_that_has_left_the_group_keeps_no_thread_and_no_handle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("space_vllm.group._TIDY_S", 0.1)
+    end, source = tmp_path / "end", LEAVING.format(outliving=OUTLIVING.format(kind=kind))
+    before = set(threading.enumerate()), psutil.Process().num_fds()
+    try:
+        with Group([sys.executable, "-c", source, str(end)], os.environ) as started:
+            wait_until(lambda: started.exit_code is not None)
+        assert (set(threading.enumerate()), psutil.Process().num_fds()) == before
+    finally:
+        end.touch()

@@ -8,6 +8,7 @@ import socketserver
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,28 @@ sys.exit(supervisor.run())
     assert all(map(has_ended, started))
 
 
+SUPERVISING = """
+import os, signal, sys
+from space_vllm.supervisor import Limits, Supervisor
+child = "import os, sys; open(sys.argv[1], 'a').write('x'); print('line', flush=True); sys.exit(3)"
+limits = Limits(first_pause=0.01, longest_pause=0.01, period=0.01)
+supervisor = Supervisor([sys.executable, "-c", child, sys.argv[1]], os.environ, "127.0.0.1", 9, limits)
+signal.signal(signal.SIGTERM, lambda number, _: supervisor.ask_to_end(number))
+sys.exit(supervisor.run())
+"""
+
+
+@pytest.mark.parametrize("place", ["> >(true) 2>&1", "> /dev/full 2>&1", ">&- 2>&-"])
+def test_a_process_whose_output_nobody_takes_starts_its_server_again_and_again(
+    process: StartProcess, tmp_path: Path, place: str
+) -> None:
+    starts = tmp_path / "starts"
+    parent = process(["bash", "-c", f'exec "$0" -c "$1" "$2" {place}', sys.executable, SUPERVISING, str(starts)])
+    wait_until(lambda: starts.exists() and len(starts.read_text()) > 3)
+    parent.process.terminate()
+    assert parent.wait(DEADLINE_S) == 0
+
+
 class Line(socketserver.StreamRequestHandler):
     """Answers every request with the first line of a response, and nothing without one."""
 
@@ -338,6 +361,59 @@ def test_nobody_who_listens_and_nobody_who_answers_are_told_apart(
     monkeypatch.setattr("space_vllm.supervisor._LOOK_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         assert look("0.0.0.0", stopped.getsockname()[1]) is Seen.SILENT
+
+
+class Dribble(socketserver.BaseRequestHandler):
+    """A first part, and then byte after byte, each in time, until it is over."""
+
+    beginning = b""
+    over = threading.Event()
+
+    def handle(self) -> None:
+        self.request.sendall(self.beginning)
+        with suppress(OSError):
+            while not self.over.wait(0.01):
+                self.request.sendall(b"x")
+
+
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: "])
+def test_a_look_at_an_answer_without_an_end_has_one(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("space_vllm.supervisor._LOOK_S", 0.2)
+    over = threading.Event()
+    handler = type("Handler", (Dribble,), {"beginning": beginning, "over": over})
+    with socketserver.TCPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        watchdog = threading.Timer(DEADLINE_S, over.set)
+        watchdog.start()
+        assert look("127.0.0.1", server.server_address[1]) is Seen.SILENT
+        assert not over.is_set(), "it was the look that ended"
+        over.set()
+        watchdog.cancel()
+        thread.join()
+
+
+def test_an_answer_that_arrives_in_pieces_is_one() -> None:
+    class Pieces(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            for byte in b"HTTP/1.1 200 OK\r\n\r\n":
+                self.request.sendall(bytes([byte]))
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Pieces) as server:
+        server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert look("127.0.0.1", server.server_address[1]) is Seen.HEALTHY
+        thread.join()
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_who_listens_on_every_address_is_looked_at_on_this_machine() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as listening:
+        thread = threading.Thread(target=lambda: listening.accept()[0].close())
+        thread.start()
+        assert look("::", listening.getsockname()[1]) is Seen.ALIVE
+        thread.join()
 
 
 def watched(*looks: tuple[Seen, float], limits: Limits = NORMAL) -> Watch:

@@ -1,6 +1,7 @@
 """A stand-in for the vLLM Space on loopback: health, models, status, updates and completions, as a test scripts them.
 
-Knows no weights: an update is live at once unless a script says otherwise, and so the status says.
+Knows no weights: an update is live at once unless a script says otherwise, and so the status says; its fingerprint is
+what a bucket's manifest says.
 """
 
 import json
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from shared.bucket import Bucket
+from shared.reader import RunReader
 
 KEY = "a-very-secret-key"
 TIMES = {"stage_ms": 1200.0, "pause_ms": 50.0, "apply_ms": 20.0}
@@ -41,6 +45,7 @@ class FakeSpace(ThreadingHTTPServer):
         self.fixed: dict[str, Answer] = {}
         self.status: dict[str, Any] = {"version": 0, "logprobs_mode": "processed_logprobs"}
         self.complete: Complete = lambda body: ([7], [-1.0])
+        self.fingerprint: Callable[[str, int], str] = lambda run_id, version: "0" * 16
         self.updates: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.completions: list[dict[str, Any]] = []
@@ -69,12 +74,17 @@ class FakeSpace(ThreadingHTTPServer):
             return self._update(body)
         return self._completion(body) if path == "/v1/completions" else Answer(404, "<html>no such page</html>")
 
+    def follow(self, bucket: Bucket) -> None:
+        """The weights that are live are those of this bucket's manifests."""
+        self.fingerprint = lambda run_id, version: RunReader(bucket, run_id).manifest(version).fingerprint
+
     def _update(self, body: dict[str, Any]) -> Answer:
         self.updates.append(body)
         if self.script:
             return self.script.pop(0)
-        self.status.update(version=body["version"], run_id=body["run_id"], state="serving")
-        return Answer(200, {"version": body["version"], "kind": "delta", **TIMES})
+        version, fingerprint = body["version"], self.fingerprint(body["run_id"], body["version"])
+        self.status.update(version=version, run_id=body["run_id"], fingerprint=fingerprint, state="serving")
+        return Answer(200, {"version": version, "kind": "delta", "fingerprint": fingerprint, **TIMES})
 
     def _completion(self, body: dict[str, Any]) -> Answer:
         self.completions.append(body)

@@ -1,6 +1,7 @@
 """Which checkpoint a run goes on from, and what is told of one that it cannot go on from."""
 
 import json
+import math
 import pickle
 import shutil
 from pathlib import Path
@@ -80,17 +81,36 @@ def test_without_any_the_sentence_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ['{"run_id": "r"', "[]", '{"run_id": "r"}', json.dumps({**STATE, "fingerprint": "x"}), "\xff\xfe"]
+    "content",
+    [
+        '{"run_id": "r"',
+        "[]",
+        "[" * 100_000,
+        '{"run_id": "r"}',
+        "\xff\xfe",
+        *(json.dumps({**STATE, "fingerprint": odd}) for odd in ("x", "0123456789ABCDEF", None)),
+        *(json.dumps({**STATE, "version": odd}) for odd in (True, 3.7, -5, "7", None, 10**12, math.inf, math.nan)),
+        *(json.dumps({**STATE, "run_id": odd}) for odd in (None, 5, "", "../r")),
+    ],
 )
 def test_a_damaged_or_foreign_sync_file_is_told(tmp_path: Path, content: str) -> None:
     (save(tmp_path, 4) / "sync.json").write_bytes(content.encode("latin-1"))
-    assert "checkpoint-4 has no readable sync.json, was it saved by this trainer?" in refusal(tmp_path)
+    sentence = refusal(tmp_path)
+    assert "checkpoint-4 has no readable sync.json, was it saved by this trainer? sync.json" in sentence
+    assert sentence.endswith("; delete it to go on from an older checkpoint")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_told_not_done_without(tmp_path: Path, name: str) -> None:
     (save(tmp_path, 4) / name).unlink()
     assert f"checkpoint-4 lacks {name}; put it back, or delete" in refusal(tmp_path)
+
+
+def test_a_reward_that_is_unknown_in_the_trainer_s_own_log_is_no_damage(tmp_path: Path) -> None:
+    place = save(tmp_path, 4)
+    state = {"global_step": 4, "log_history": [{"reward": math.nan}]}
+    (place / "trainer_state.json").write_text(json.dumps(state))
+    assert newest(tmp_path)[0].folder == place
 
 
 def test_a_model_in_several_files_is_as_good(tmp_path: Path) -> None:
@@ -100,9 +120,16 @@ def test_a_model_in_several_files_is_as_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "rollout_state.json"])
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"foreign": 1}', '{"global_step": null, "prompt_index": null}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", "[" * 100_000, '{"foreign": 1}'),
+        *(f'{{"COUNT": {odd}}}' for odd in ("null", "true", "3.7", "-5", '"7"', "Infinity")),
+    ],
+)
 def test_a_damaged_state_is_told(tmp_path: Path, name: str, content: str) -> None:
-    (save(tmp_path, 4) / name).write_text(content)
+    count = next(iter(FILES[name]))
+    (save(tmp_path, 4) / name).write_text(content.replace("COUNT", count))
     sentence = refusal(tmp_path)
     assert sentence.startswith(f"{name} of {tmp_path}/checkpoint-4 cannot be loaded: ")
     assert sentence.count("\n") == 0

@@ -159,13 +159,36 @@ def test_a_space_that_needs_an_anchor_gets_one_next() -> None:
     assert bench.delivery.acknowledged == 2
 
 
-@pytest.mark.parametrize("error", [FencedError("epoch 2"), IntegrityError("memory is damaged"), RuntimeError("a bug")])
+@pytest.mark.parametrize("error", [FencedError("epoch 2"), IntegrityError("memory is damaged")])
 def test_a_publish_that_no_later_one_mends_is_kept(error: Exception) -> None:
     bench = Bench()
     bench.publisher.failing = [error]
     bench.deliver(1)
     assert bench.delivery.failure is error
     assert bench.replica.announced == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no\nsuch"), KeyError("x"), OSError(28, "no space"), SystemExit(3)])
+def test_whatever_else_ends_it_is_kept_as_a_sentence_and_its_trace_is_logged(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    bench.publisher.failing = [error]
+    bench.deliver(1)
+    sentence = str(bench.delivery.failure)
+    assert sentence.startswith(f"sync v1 ended by a bug: {type(error).__name__} ")
+    assert sentence.endswith("; its traceback is in the log")
+    assert "\n" not in sentence
+    (record,) = caplog.records
+    assert record.exc_info is not None and record.exc_info[1] is error
+
+
+def test_a_bug_of_who_listens_is_kept_as_well() -> None:
+    bench = Bench()
+    bench.delivery._listeners = [lambda sync: dict[str, None]()["version"]]
+    bench.deliver(1)
+    assert str(bench.delivery.failure).startswith("sync v1 ended by a bug: KeyError 'version'")
+    assert bench.delivery.acknowledged == -1
 
 
 def test_a_takeover_that_is_found_while_settling_is_kept() -> None:

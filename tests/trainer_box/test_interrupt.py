@@ -34,6 +34,20 @@ def test_the_first_signal_saves_and_stops_after_the_step(
     assert "stopping after this step with a checkpoint; Ctrl-C again stops at once" in capfd.readouterr().out
 
 
+def test_a_signal_that_ends_the_reader_of_the_output_too_still_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does in `... | tee log`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as unread, Interrupt() as interrupt:
+        monkeypatch.setattr("sys.stdout", unread)
+        os.kill(os.getpid(), signal.SIGINT)
+        control = end_of_step(interrupt, tmp_path)
+        monkeypatch.undo()
+    assert (control.should_save, control.should_training_stop) == (True, True)
+
+
 def test_the_second_signal_is_obeyed_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), Interrupt():
         os.kill(os.getpid(), signal.SIGINT)

@@ -52,6 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def space(folder: Path) -> Iterator[FakeSpace]:
     with fake_space(MODEL, key=KEY) as server:
+        server.follow(open_bucket("local:bucket"))
         server.complete = number_task.policy(AutoTokenizer.from_pretrained(MODEL))
         yield server
 
@@ -59,15 +60,15 @@ def space(folder: Path) -> Iterator[FakeSpace]:
 class Refusal:
     """Calls the script in this process; what it refuses is a sentence, and nothing is left in the bucket."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
-        self._capsys = capsys
+        self._capfd = capfd
 
     def __call__(self, *arguments: str) -> str:
         self._monkeypatch.setattr(sys, "argv", ["trainer_box", *arguments])
-        self._capsys.readouterr()
+        self._capfd.readouterr()
         assert trainer.main() == 1
-        sentence = self._capsys.readouterr().err
+        sentence = self._capfd.readouterr().err
         assert sentence.startswith("error: ")
         assert sentence.count("\n") == 1, sentence
         assert KEY not in sentence
@@ -76,8 +77,8 @@ class Refusal:
 
 
 @pytest.fixture
-def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refusal:
-    return Refusal(monkeypatch, capsys)
+def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refusal:
+    return Refusal(monkeypatch, capfd)
 
 
 def options(url: str, **changes: str) -> list[str]:

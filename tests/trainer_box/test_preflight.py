@@ -73,10 +73,19 @@ def test_a_wrong_key_is_told_without_the_key(space: FakeSpace, monkeypatch: pyte
     assert "wrong-one" not in sentence
 
 
-def test_the_page_that_hides_a_private_space_ends_the_wait_at_once(space: FakeSpace) -> None:
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_token_ends_the_wait_at_once(space: FakeSpace, status: int) -> None:
+    space.fixed["/health"] = Answer(status, PAGE)
+    told = f"HTTP {status} on /health; is this a vLLM Space, and if it is a private one, is HF_TOKEN set?"
+    assert told in refused(space, deadline_s=600)
+
+
+def test_the_page_that_hides_a_private_space_is_told_after_the_wait(space: FakeSpace) -> None:
+    """A Space that is being built may hide behind the same page."""
     space.fixed["/health"] = Answer(404, PAGE)
-    assert "HTTP 404 on /health; is this a vLLM Space, and if it is a private one, is HF_TOKEN set?" in refused(
-        space, deadline_s=600
+    assert refused(space) == (
+        f"vLLM at {space.url} is not ready after 0 s (HTTP 404; check that {space.url} is the address of the vLLM "
+        "Space, and HF_TOKEN if that is a private one); is it running?"
     )
 
 

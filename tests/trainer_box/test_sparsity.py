@@ -70,7 +70,7 @@ def end(folder: Path, optimizer: torch.optim.Optimizer, rate: float = 2e-4) -> N
 
 
 def test_the_end_of_training_reports_the_run_and_an_rl_size_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     optimizer = adamw(parameters(), 2e-4, 3)
     end(tmp_path, optimizer)
@@ -80,11 +80,11 @@ def test_the_end_of_training_reports_the_run_and_an_rl_size_step(
     assert found["rl_size"]["learning_rate"] == pytest.approx(1e-6 / 0.02 * scale)
     assert found["run"]["sparsity"] == sparsity.sparsity_at(optimizer, 2e-4, BF16)
     assert 0.9 < found["rl_size"]["sparsity"] < 1
-    assert capsys.readouterr().out.startswith(f"sparsity of one more step: {found['run']['sparsity']:.4f} at learning")
+    assert capfd.readouterr().out.startswith(f"sparsity of one more step: {found['run']['sparsity']:.4f} at learning")
 
 
 def test_without_a_step_or_with_another_optimizer_there_is_no_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     end(tmp_path, adamw(parameters(), 2e-4, 0))
     weights = parameters()
@@ -92,4 +92,4 @@ def test_without_a_step_or_with_another_optimizer_there_is_no_report(
     step(plain, weights, seed=1)
     end(tmp_path, plain)
     assert not (tmp_path / sparsity.FILE).exists()
-    assert capsys.readouterr().out == ""
+    assert capfd.readouterr().out == ""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,32 @@ def test_a_sync_is_written_when_it_is_acknowledged(
     weight_sync.delivery.wait(lambda: False, DEADLINE_S)
     assert weight_sync.delivery.last is not None
     assert records(tmp_path, SYNCS)[1] == weight_sync.delivery.last.numbers()
+
+
+def test_a_record_that_the_disk_does_not_take_is_told_and_training_goes_on(
+    tmp_path: Path, weight_sync: WeightSync, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in (FILE, SYNCS):
+        (tmp_path / name).symlink_to("/dev/full")
+    point(weight_sync)
+    log(StepLog(tmp_path, weight_sync), tmp_path, 1, {"reward": 0.5})
+    assert (weight_sync.delivery.acknowledged, weight_sync.delivery.failure) == (0, None)
+    assert capfd.readouterr().out.splitlines() == [
+        f"{tmp_path}/{name} lacks a record: No space left on device" for name in (SYNCS, FILE)
+    ]
+
+
+def test_a_record_of_which_a_part_fits_leaves_no_torn_line(tmp_path: Path, weight_sync: WeightSync) -> None:
+    callback = StepLog(tmp_path, weight_sync)
+    log(callback, tmp_path, 1, {"reward": 0.5})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / FILE).stat().st_size + 10, limits[1]))
+    try:
+        log(callback, tmp_path, 2, {"reward": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log(callback, tmp_path, 3, {"reward": 0.5})
+    assert [record["step"] for record in records(tmp_path)] == [1, 3]
 
 
 def test_steps_are_joined_with_their_syncs_by_version() -> None:

@@ -38,6 +38,7 @@ class Run:
 
     def __init__(self, space: FakeSpace, bucket: MemoryBucket, **publisher: Any) -> None:
         self.bucket = bucket
+        space.follow(bucket)
         self.lines: list[str] = []
         self.values = torch.ones(100)
         self.publisher = Publisher(bucket, "run", serving_dtype=torch.bfloat16, **publisher)
@@ -118,6 +119,19 @@ def test_an_answer_that_is_lost_is_looked_up(space: FakeSpace) -> None:
     assert run.step() == 0
     assert len(space.updates) == 1
     run.close()
+
+
+def test_a_space_that_serves_other_weights_under_the_version_stops_training(space: FakeSpace) -> None:
+    run = Run(space, MemoryBucket())
+    run.step()
+    space.fingerprint = lambda run_id, version: "f" * 16
+    run.step()
+    run.settle()
+    with pytest.raises(StoppedError, match=f"serves version 1 of run 'run' with fingerprint {'f' * 16}, published"):
+        run.step()
+    assert run.delivery.acknowledged == 0
+    with run.delivery:
+        pass
 
 
 def test_a_space_with_the_same_base_model_needs_no_bytes(space: FakeSpace) -> None:

@@ -15,6 +15,7 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 
+from shared import output
 from shared.errors import SyncError
 from shared.types import Json
 from trainer_box import checkpoint
@@ -240,6 +241,18 @@ def test_a_checkpoint_that_cannot_be_saved_is_not_whole(tmp_path: Path, error: E
         train(tmp_path, [sample(i) for i in range(8)], full)
     assert (tmp_path / "checkpoint-3" / "model.safetensors").is_file()
     assert whole(tmp_path) == []
+
+
+def test_a_checkpoint_is_saved_though_nobody_takes_its_progress_bars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers shows one for the model's files."""
+    with open("/dev/full", "w") as full, monkeypatch.context() as patched:
+        for stream in ("sys.stdout", "sys.stderr"):
+            patched.setattr(stream, full)
+        output.let_libraries_print()
+        train(tmp_path, [sample(i) for i in range(8)])
+    assert whole(tmp_path) == ["checkpoint-3"]
 
 
 @pytest.fixture(scope="module")
