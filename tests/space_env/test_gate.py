@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
-
 from space_env.auth import RequireKey
+from starlette.types import Message, Receive, Scope, Send
 
 Headers = Iterable[tuple[bytes, bytes]]
 
