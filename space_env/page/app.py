@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
 
 from shared import page
 
@@ -43,7 +44,16 @@ def build(status: Status) -> gr.Blocks:
 
 
 def mount(app: FastAPI, demo: gr.Blocks) -> None:
-    """Serve the page under /play/."""
+    """Serve the page under /play/; `/` leads there."""
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> RedirectResponse:
+        return RedirectResponse(f"{PATH}/")
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> RedirectResponse:
+        return RedirectResponse(f"{PATH}/favicon.ico")
+
     page.mount(app, demo, PATH, [HERE / "page.css"])
 
 

@@ -1,4 +1,6 @@
-"""The real server on a thread of the test's own process, on loopback, for tests that need no process of its own."""
+"""The real server on a thread of the test's own process, on loopback, for tests that need no process of its own, and
+not the page.
+"""
 
 import json
 import threading
@@ -9,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from space_env.app import build_app
+from space_env.app import environment_app
 from space_env.serve import PING_S, bind, server_of
 from space_env.sessions import CAPACITY, PATIENCE, Desk, Patience
 
@@ -26,7 +28,7 @@ def running(
 ) -> Iterator[str]:
     """The URL of a server that answers; it is stopped, with every connection to it, at the end."""
     listener = bind("127.0.0.1", port, unread_s=2 * ping_s)
-    server = server_of(build_app(api_key, Desk(capacity, patience)), ping_s)
+    server = server_of(environment_app(api_key, Desk(capacity, patience)), ping_s)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -1,37 +1,57 @@
-"""The door alone, without a server behind it."""
+"""The gate alone, without the routes behind it: keys, sizes, and whose session it will be."""
 
 import asyncio
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
-from space_env.auth import RequireKey
 from starlette.types import Message, Receive, Scope, Send
 
+from space_env.gate import MAX_MESSAGE_BYTES, Gate
+from space_env.sessions import Desk
+
 Headers = Iterable[tuple[bytes, bytes]]
+KEY = (b"authorization", b"Bearer sesame")
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-    await send({"type": "reached"})
+    read = await receive() if scope["type"] == "http" else {}
+    await send({"type": "reached", "path": scope["path"], "body": read.get("body")})
 
 
-def sent(scope_type: str, path: str, headers: Headers = ()) -> list[Message]:
-    """What goes out for a request through the door whose key is `sesame`."""
+def sent(
+    scope_type: str,
+    path: str,
+    headers: Headers = (),
+    key: str | None = "sesame",
+    body: Sequence[bytes] = (b"",),
+    desk: Desk | None = None,
+    address: str = "127.0.0.1",
+) -> list[Message]:
+    """What goes out for a request that comes in these pieces."""
     messages: list[Message] = []
+    pieces = [{"type": "http.request", "body": piece, "more_body": True} for piece in body]
+    pieces[-1]["more_body"] = False
 
     async def receive() -> Message:
-        return {"type": "http.request"}
+        return pieces.pop(0) if scope_type == "http" else {"type": "websocket.connect"}
 
     async def send(message: Message) -> None:
         messages.append(message)
 
-    scope = {"type": scope_type, "path": path, "headers": list(headers), "method": "GET"}
-    asyncio.run(RequireKey(inner, "sesame")(scope, receive, send))
+    scope = {"type": scope_type, "path": path, "headers": list(headers), "method": "GET", "client": (address, 1)}
+    asyncio.run(Gate(inner, desk or Desk(), key)(scope, receive, send))
     return messages
 
 
-@pytest.mark.parametrize("scope_type", ["http", "websocket"])
-def test_the_key_opens(scope_type: str) -> None:
-    assert sent(scope_type, "/ws", [(b"authorization", b"Bearer sesame")]) == [{"type": "reached"}]
+def reached(messages: list[Message]) -> bool:
+    return [message["type"] for message in messages] == ["reached"]
+
+
+@pytest.mark.parametrize(("scope_type", "path"), [("http", "/status"), ("websocket", "/ws")])
+def test_the_key_opens(scope_type: str, path: str) -> None:
+    assert reached(sent(scope_type, path, [KEY]))
 
 
 @pytest.mark.parametrize(
@@ -45,13 +65,30 @@ def test_no_header_is_answered_with_401() -> None:
     assert sent("http", "/reset")[0]["status"] == 401
 
 
-def test_a_websocket_without_the_key_is_closed_before_it_opens() -> None:
-    assert [message["type"] for message in sent("websocket", "/ws")] == ["websocket.close"]
+def test_a_websocket_without_the_key_is_answered_with_401_before_it_opens() -> None:
+    start, body = sent("websocket", "/ws")
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", 401)
+    assert json.loads(body["body"])["error"].startswith("wrong or missing key: send Authorization")
 
 
-def test_the_health_check_needs_no_key_but_a_websocket_of_that_name_does() -> None:
-    assert sent("http", "/health") == [{"type": "reached"}]
-    assert sent("websocket", "/health")[0]["type"] == "websocket.close"
+@pytest.mark.parametrize("path", ["/", "/health", "/favicon.ico", "/play", "/play/", "/play/assets/x.js"])
+def test_the_health_check_and_the_page_need_no_key(path: str) -> None:
+    assert reached(sent("http", path))
+
+
+@pytest.mark.parametrize("path", ["/health/", "/playground", "//", "/status", "/docs", "/web", "/ws"])
+def test_nothing_else_is_open(path: str) -> None:
+    assert sent("http", path)[0]["status"] == 401
+
+
+def test_a_game_on_the_page_needs_no_key_and_is_a_session_of_openenv() -> None:
+    (message,) = sent("websocket", "/play/ws")
+    assert (message["type"], message["path"]) == ("reached", "/ws")
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/health", "/play/queue", "/", "/ws/ui"])
+def test_a_websocket_for_anything_but_a_game_is_not_opened(path: str) -> None:
+    assert sent("websocket", path, [KEY])[0]["status"] == 404
 
 
 def test_a_refusal_does_not_repeat_the_key() -> None:
@@ -59,4 +96,64 @@ def test_a_refusal_does_not_repeat_the_key() -> None:
 
 
 def test_start_and_stop_of_the_server_pass() -> None:
-    assert sent("lifespan", "") == [{"type": "reached"}]
+    assert reached(sent("lifespan", ""))
+
+
+def test_a_body_of_the_largest_size_arrives_whole_in_one_piece() -> None:
+    half = b"x" * (MAX_MESSAGE_BYTES // 2)
+    (message,) = sent("http", "/step", [KEY], body=[half, b"", half])
+    assert message["body"] == half + half
+
+
+@pytest.mark.parametrize("pieces", [[b"x" * (MAX_MESSAGE_BYTES + 1)], [b"x" * 1000] * 100])
+def test_a_body_that_is_too_large_is_refused_however_it_comes(pieces: list[bytes]) -> None:
+    start, body = sent("http", "/step", [KEY], body=pieces)
+    assert (start["status"], json.loads(body["body"])["error"]) == (413, "a request has at most 16384 bytes")
+
+
+def seats(path: str, address: str, key: str | None, headers: Headers = ()) -> int:
+    """How many sessions one visitor gets, of 300 tried for and kept open at once."""
+    desk, open_ = Desk(), 0
+
+    async def hold(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal open_
+        open_ += 1
+        await asyncio.sleep(3600)
+
+    async def try_all() -> None:
+        scope: dict[str, Any] = {"type": "websocket", "path": path, "headers": list(headers), "client": (address, 1)}
+        tasks = [asyncio.create_task(Gate(hold, desk, key)(dict(scope), connecting, nowhere)) for _ in range(300)]
+        await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(try_all())
+    return open_
+
+
+async def connecting() -> Message:
+    return {"type": "websocket.connect"}
+
+
+async def nowhere(message: Message) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize(
+    ("path", "address", "key", "headers", "count"),
+    [
+        ("/ws", "8.8.8.8", "sesame", [KEY], 256),
+        ("/ws", "8.8.8.8", None, [], 64),
+        ("/ws", "2001:4860:4860::8888", None, [], 64),
+        ("/ws", "unknown", None, [], 64),
+        ("/ws", "127.0.0.1", None, [], 256),
+        ("/ws", "192.168.1.20", None, [], 256),
+        ("/play/ws", "8.8.8.8", "sesame", [], 4),
+        ("/play/ws", "127.0.0.1", None, [], 4),
+    ],
+)
+def test_how_many_sessions_a_visitor_may_have(
+    path: str, address: str, key: str | None, headers: Headers, count: int
+) -> None:
+    assert seats(path, address, key, headers) == count
