@@ -55,8 +55,8 @@ def _add_own_routes(app: FastAPI, desk: Desk) -> None:
     @app.post("/mcp")
     async def mcp() -> dict[str, Any]:
         """No tools are offered over MCP. OpenEnv's own route would open sessions here that no socket ever closes."""
-        sentence = "this environment has no MCP tools"
-        return JsonRpcResponse.error_response(JsonRpcErrorCode.METHOD_NOT_FOUND, sentence).model_dump()
+        answer = JsonRpcResponse.error_response(JsonRpcErrorCode.METHOD_NOT_FOUND, "this environment has no MCP tools")
+        return dict(answer.model_dump())
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
