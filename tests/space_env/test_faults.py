@@ -5,7 +5,6 @@ Each test has a watch that asks `/status` all the time: an answer that does not 
 
 import asyncio
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -186,16 +185,18 @@ def test_a_storm_of_resets_holds_up_nobody(url: str) -> None:
 
 
 HOLDER = """
-import asyncio, sys
-from openenv.core.generic_client import GenericEnvClient
+import asyncio, json, sys
+from websockets.asyncio.client import connect
 
-async def play(url, seed):
-    client = GenericEnvClient(url)
-    await client.reset(seed=seed, words="tiny")
-    await client.step({"word": "above"})
+async def play(address, seed):
+    socket = await connect(address, proxy=None)
+    for kind, data in (("reset", {"seed": seed}), ("step", {"word": "zzzzz"})):
+        await socket.send(json.dumps({"type": kind, "data": data}))
+        await socket.recv()
+    return socket
 
-async def hold(url):
-    await asyncio.gather(*(play(url, seed) for seed in range(100)))
+async def hold(address):
+    sockets = await asyncio.gather(*(play(address, seed) for seed in range(100)))
     print("playing", flush=True)
     await asyncio.sleep(3600)
 
@@ -207,11 +208,13 @@ asyncio.run(hold(sys.argv[1]))
 def test_300_clients_killed_in_their_games_leave_their_places() -> None:
     with running() as url, watched(url):
         for _ in range(3):
-            command = [sys.executable, "-c", HOLDER, url]
+            command = [sys.executable, "-c", HOLDER, socket_of(url)]
             with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as client:
-                assert client.stdout is not None and client.stdout.readline() == b"playing\n"
-                assert (status(url)["sessions"], status(url)["playing"]) == (100, 100)
-                client.send_signal(signal.SIGKILL)
+                try:
+                    assert client.stdout is not None and client.stdout.readline() == b"playing\n"
+                    assert (status(url)["sessions"], status(url)["playing"]) == (100, 100)
+                finally:
+                    client.kill()
             wait_until(has_sessions(url, 0))
         play_a_game(url)
 
