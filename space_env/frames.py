@@ -11,10 +11,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared import strict_json
 from space_env.sessions import RETRY_AFTER_S, Caller, Desk, NoSeatError, Session
 
 GOING_AWAY, TRY_AGAIN_LATER = 1001, 1013
-_NOT_AN_OBJECT = 'a message is a JSON object in a text frame, such as {"type": "reset", "data": {"seed": 7}}'
+_EXPECTED = 'a message is a JSON object in a text frame, such as {"type": "reset", "data": {"seed": 7}}'
 
 
 async def serve(app: ASGIApp, desk: Desk, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,9 +41,10 @@ class Wire:
         while True:
             message = await self._next()
             self._session.asked = time.monotonic()
-            if message["type"] != "websocket.receive" or _is_object(message):
+            problem = _problem(message) if message["type"] == "websocket.receive" else ""
+            if not problem:
                 return message
-            await self._send(_error({"message": _NOT_AN_OBJECT, "code": "INVALID_JSON"}))
+            await self._send(_error({"message": f"{_EXPECTED}; {problem}", "code": "INVALID_JSON"}))
 
     async def send(self, message: Message) -> None:
         await self._send(message)
@@ -63,9 +65,13 @@ class Wire:
         return {"type": "websocket.disconnect", "code": GOING_AWAY, "reason": reason}
 
 
-def _is_object(message: Message) -> bool:
-    """Whether it looks like one; the rest is for the parser to find out. Anything else would end the session."""
-    return (message.get("text") or "").lstrip()[:1] == "{"
+def _problem(message: Message) -> str:
+    """Why OpenEnv's handler would end the session over this; empty when it would not."""
+    try:
+        found = strict_json.parse(message.get("text") or "")
+    except ValueError as error:
+        return str(error)
+    return "" if isinstance(found, dict) else f"this is a {type(found).__name__}"
 
 
 def _error(data: dict[str, Any]) -> Message:

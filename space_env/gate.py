@@ -12,6 +12,7 @@ import re
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared import strict_json
 from space_env.frames import serve
 from space_env.sessions import PLAYER, STRANGER, TRUSTED, Caller, Desk, Kind
 
@@ -22,7 +23,8 @@ _NO_KEY = "wrong or missing key: send Authorization: Bearer ENV_API_KEY"
 
 
 class Gate:
-    """Refuses with 401 what needs the key, with 413 what is too large, and lets only games open a WebSocket."""
+    """Refuses with 401 what needs the key, with 413 what is too large, with 422 what is not JSON; a WebSocket is for
+    games only."""
 
     def __init__(self, app: ASGIApp, desk: Desk, key: str | None) -> None:
         self._app = app
@@ -42,6 +44,8 @@ class Gate:
             await _refuse(401, _NO_KEY, scope, receive, send)
         elif (body := await _body(receive)) is None:
             await _refuse(413, f"a request has at most {MAX_MESSAGE_BYTES} bytes", scope, receive, send)
+        elif problem := _problem(body):
+            await _refuse(422, f"the body is not JSON as it should be: {problem}", scope, receive, send)
         else:
             await self._app(scope, _replayed(body, receive), send)
 
@@ -90,6 +94,15 @@ async def _body(receive: Receive) -> bytes | None:
             return None
         more = message.get("more_body", False)
     return body
+
+
+def _problem(body: bytes) -> str:
+    """What is wrong with the body; empty when nothing is. FastAPI answers some that are wrong with a server error."""
+    try:
+        strict_json.parse(body or b"null")
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

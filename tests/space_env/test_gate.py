@@ -100,9 +100,16 @@ def test_start_and_stop_of_the_server_pass() -> None:
 
 
 def test_a_body_of_the_largest_size_arrives_whole_in_one_piece() -> None:
-    half = b"x" * (MAX_MESSAGE_BYTES // 2)
-    (message,) = sent("http", "/step", [KEY], body=[half, b"", half])
-    assert message["body"] == half + half
+    half = b"1" * (MAX_MESSAGE_BYTES // 2 - 1)
+    (message,) = sent("http", "/step", [KEY], body=[b'"' + half, b"", half + b'"'])
+    assert message["body"] == b'"' + half + half + b'"'
+
+
+@pytest.mark.parametrize("body", [b"{", b"NaN", b"\xff", b'"\\ud800"', b'{"a": 1, "a": 2}'])
+def test_a_body_that_is_not_json_in_one_sense_only_is_refused(body: bytes) -> None:
+    start, answer = sent("http", "/step", [KEY], body=[body])
+    assert start["status"] == 422
+    assert json.loads(answer["body"])["error"].startswith("the body is not JSON as it should be: ")
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * (MAX_MESSAGE_BYTES + 1)], [b"x" * 1000] * 100])
