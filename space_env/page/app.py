@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse
 
 from shared import page
@@ -47,8 +47,8 @@ def mount(app: FastAPI, demo: gr.Blocks) -> None:
     """Serve the page under /play/; `/` leads there."""
 
     @app.get("/", include_in_schema=False)
-    async def root() -> RedirectResponse:
-        return RedirectResponse(f"{PATH}/")
+    async def root(request: Request) -> RedirectResponse:
+        return RedirectResponse(request.url.replace(path=f"{PATH}/"))
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def icon() -> RedirectResponse:
@@ -61,4 +61,4 @@ def sentence(status: dict[str, Any]) -> str:
     open_now = f"{status['sessions']} of {status['capacity']} sessions are open, {status['playing']} at play."
     if not status["episodes"]:
         return open_now
-    return f"{open_now} {status['episodes']} games have been played, {status['solve_rate']:.0%} of them solved."
+    return f"{open_now} Games played: {status['episodes']}, solved: {status['solve_rate']:.0%}."

@@ -1,7 +1,7 @@
 // The board and the keyboard: what a person types becomes messages of OpenEnv's protocol, and the answers colours.
 // Knows no rules and no secret. The first guess opens the session; one that was lost is opened again, the same way.
 
-const GUESSES = 6, LETTERS = 5;
+const GUESSES = 6, LETTERS = 5, ANSWER_MS = 10_000;
 const ROWS = ["qwertyuiop", "asdfghjkl", "\u21b5zxcvbnm\u232b"];
 const NAMES = { "+": "right place", "?": "other place", "-": "not in the word" };
 const BEST_FIRST = "+?-";
@@ -31,6 +31,7 @@ function connect() {
 
 function ask(message) {
   return new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error("The server does not answer.")), ANSWER_MS);
     socket.onclose = (event) => reject(new Error(event.reason || "The connection was lost."));
     socket.onmessage = (event) => {
       const answer = JSON.parse(event.data);
@@ -76,8 +77,7 @@ function take(observation, done) {
   const end = ` The word was ${(observation.secret || "").toUpperCase()}; seed ${game.seed}.`;
   if (observation.won) say(`Solved in ${game.tries.length}.${end}`);
   else if (done) say(`Not solved.${end}`);
-  else if (!observation.valid) say(`No try left over for that: ${observation.reason}. ${observation.tries_left} left.`);
-  else say(`${observation.tries_left} left.`);
+  else say(`${observation.valid ? "" : `That cost a guess: ${observation.reason}. `}Guesses left: ${observation.tries_left}.`);
   draw();
 }
 

@@ -76,8 +76,8 @@ def status(url: str, key: str | None = None) -> dict[str, Any]:
     return dict(document)
 
 
-def has_sessions(url: str, count: int) -> Callable[[], bool]:
-    return lambda: bool(status(url)["sessions"] == count)
+def has_sessions(url: str, count: int, key: str | None = None) -> Callable[[], bool]:
+    return lambda: bool(status(url, key)["sessions"] == count)
 
 
 def socket_of(url: str, path: str = "/ws") -> str:
