@@ -1,5 +1,6 @@
 // The board and the keyboard: what a person types becomes messages of OpenEnv's protocol, and the answers colours.
-// Knows no rules and no secret. The first guess opens the session; one that was lost is opened again, the same way.
+// Knows no rules and no secret. The first guess opens the session; one that was lost is opened again, the same way, also
+// after the page was loaded anew, which Gradio does by itself when the server was away.
 
 const GUESSES = 6, LETTERS = 5, ANSWER_MS = 10_000;
 const ROWS = ["qwertyuiop", "asdfghjkl", "\u21b5zxcvbnm\u232b"];
@@ -7,7 +8,7 @@ const NAMES = { "+": "right place", "?": "other place", "-": "not in the word" }
 const BEST_FIRST = "+?-";
 const find = (place) => element.querySelector(place);
 
-let socket = null, busy = false, typed = "", game = newGame();
+let socket = null, busy = false, typed = "", game = JSON.parse(sessionStorage.getItem("game")) || newGame();
 
 function newGame() {
   const { words, seed } = find("form.new").elements;
@@ -103,6 +104,7 @@ function tile(letter, mark) {
 }
 
 function draw() {
+  sessionStorage.setItem("game", JSON.stringify(game));
   const rows = [...game.tries, { word: typed, marks: "" }];
   const tiles = [];
   for (let row = 0; row < GUESSES; row++) {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from shared.wordle import feedback, load_words, secret_for
 from tests.conftest import ROOT, RunningProcess
@@ -66,6 +67,11 @@ def enter(player: Visit, word: str, said: str) -> None:
     expect(player.page.locator(".say")).to_contain_text(said, timeout=SEEN_MS)
 
 
+def load_anew(player: Visit) -> None:
+    player.page.reload()
+    player.page.locator(".tile").first.wait_for(timeout=SEEN_MS)
+
+
 def marks(player: Visit, row: int) -> str:
     tiles = player.page.locator(".tile").all()[5 * row : 5 * row + 5]
     return "".join(tile.get_attribute("data-mark") or "" for tile in tiles)
@@ -108,14 +114,34 @@ def test_the_keyboard_on_the_page_can_be_pressed_and_corrected(browser: Browser,
 
 
 def test_a_game_whose_connection_was_lost_goes_on_where_it_was(browser: Browser, url: str) -> None:
+    player, sockets = sit_down(browser, url), list[WebSocketRoute]()
+
+    def pass_on(route: WebSocketRoute) -> None:
+        route.connect_to_server()
+        sockets.append(route)
+
+    player.page.route_web_socket(re.compile("/play/ws$"), pass_on)
+    load_anew(player)
+    enter(player, WRONG[0], "Guesses left: 5.")
+    sockets[0].close()
+    enter(player, WRONG[1], "Guesses left: 4.")
+    assert len(sockets) == 2
+    assert [marks(player, row) for row in (0, 1)] == [feedback(word, SECRET) for word in WRONG[:2]]
+
+
+def test_a_page_that_was_loaded_anew_goes_on_with_its_game(browser: Browser, url: str) -> None:
     player = sit_down(browser, url)
     enter(player, WRONG[0], "Guesses left: 5.")
-    player.page.context.set_offline(True)
-    enter(player, WRONG[1], "Press Enter to try again.")
-    player.page.context.set_offline(False)
-    player.page.keyboard.press("Enter")
-    expect(player.page.locator(".say")).to_contain_text("Guesses left: 4.", timeout=SEEN_MS)
-    enter(player, SECRET, "Solved in 3.")
+    load_anew(player)
+    assert marks(player, 0) == feedback(WRONG[0], SECRET)
+    enter(player, SECRET, "Solved in 2.")
+
+
+def test_a_server_that_does_not_answer_is_said_to_and_tried_again(browser: Browser, url: str) -> None:
+    player = sit_down(browser, url)
+    player.page.route_web_socket(re.compile("/play/ws$"), lambda route: None)  # takes all and answers nothing
+    load_anew(player)
+    enter(player, WRONG[0], "The server does not answer. Press Enter to try again.")
 
 
 def test_a_server_without_a_place_says_so_and_when_to_try_again(browser: Browser, url: str) -> None:
