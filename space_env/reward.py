@@ -13,7 +13,7 @@ never costs anything, and invalid guesses never pay more than leaving the game w
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from shared.wordle import ELSEWHERE, GUESSES, LETTERS, RIGHT
@@ -33,7 +33,7 @@ class Shaping:
     unplayed: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HEAVIEST:
                 raise ValueError(f"the weight {name} is {value!r:.40}; it must be a number from 0 to {HEAVIEST:g}")
         if self.yellow > self.green:
@@ -87,11 +87,11 @@ class Reward:
 
     @property
     def total(self) -> float:
-        return round(math.fsum(asdict(self).values()), 6)
+        return round(math.fsum(vars(self).values()), 6)
 
     @property
     def parts(self) -> dict[str, float]:
-        return {name: round(value, 6) + 0.0 for name, value in asdict(self).items()}
+        return {name: round(value, 6) + 0.0 for name, value in vars(self).items()}
 
 
 def of_win(shaping: Shaping, tries: int, invalid: int) -> Reward:
