@@ -16,7 +16,7 @@ import psutil
 from rich.table import Table
 
 from shared.wordle import feedback, load_words, render, secret_for
-from tests.bench.players import Answers, Outcome, Plan, play
+from tests.bench.players import Answers, Outcome, Plan, Use, play
 
 SESSIONS = (256, 512)
 STARTING_S = 90.0
@@ -70,8 +70,13 @@ def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
 
 def measure(module: str, plan: Plan, sessions: int) -> Outcome:
     with serving(module, sessions) as (url, process):
-        asyncio.run(play(url, min(sessions, 8), plan, lambda: 0))  # warm
-        return asyncio.run(play(url, sessions, plan, lambda: process.memory_info().rss))
+        asyncio.run(play(url, min(sessions, 8), plan, lambda: use_of(process)))  # warm
+        return asyncio.run(play(url, sessions, plan, lambda: use_of(process)))
+
+
+def use_of(process: psutil.Process) -> Use:
+    times = process.cpu_times()
+    return Use(process.memory_info().rss, times.user + times.system)
 
 
 def numbers(outcome: Outcome) -> dict[str, float]:
@@ -81,6 +86,7 @@ def numbers(outcome: Outcome) -> dict[str, float]:
         "steps per second": outcome.steps_per_s,
         "step p50 ms": 1000 * latencies[len(latencies) // 2],
         "step p99 ms": 1000 * latencies[int(0.99 * len(latencies))],
+        "server CPU us per step": 1e6 * outcome.cpu_s / len(latencies),
         "connect all s": outcome.connect_s,
         "kB per session": outcome.resident_bytes / outcome.sessions / 1000,
     }

@@ -36,6 +36,7 @@ class Outcome:
     connect_s: float = 0.0
     play_s: float = 0.0
     resident_bytes: int = 0
+    cpu_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
@@ -44,18 +45,30 @@ class Outcome:
         return len(self.latencies_s) / self.play_s
 
 
-async def play(url: str, sessions: int, plan: Plan, resident: Callable[[], int]) -> Outcome:
-    """Connect all, start a game in each, then play all games at once. `resident` is the server's memory in bytes."""
-    outcome, before = Outcome(sessions), resident()
+@dataclass(frozen=True)
+class Use:
+    """What the server has used: memory in bytes, and time of a processor in seconds."""
+
+    resident_bytes: int
+    cpu_s: float
+
+
+async def play(url: str, sessions: int, plan: Plan, use: Callable[[], Use]) -> Outcome:
+    """Connect all, start a game in each, then play all games at once; the answers are checked when all are there."""
+    outcome, before = Outcome(sessions), use()
     started = time.perf_counter()
     opened = await asyncio.gather(*(_open(url, outcome) for _ in range(sessions)))
     outcome.connect_s = time.perf_counter() - started
     sockets = [socket for socket in opened if socket is not None]
-    started = time.perf_counter()
+    games = [{seed: plan.words(seed) for seed in range(n * plan.games, (n + 1) * plan.games)} for n in range(sessions)]
+    started, connected = time.perf_counter(), use()
     async with asyncio.timeout(DEADLINE_S):
-        await asyncio.gather(*(_play(socket, number, plan, outcome) for number, socket in enumerate(sockets)))
+        played = await asyncio.gather(*(_play(*game, outcome) for game in zip(sockets, games, strict=False)))
     outcome.play_s = time.perf_counter() - started
-    outcome.resident_bytes = resident() - before
+    outcome.resident_bytes = use().resident_bytes - before.resident_bytes
+    outcome.cpu_s = use().cpu_s - connected.cpu_s
+    for answers in played:
+        _check(answers, plan, outcome)
     await asyncio.gather(*(socket.close() for socket in sockets))
     return outcome
 
@@ -70,16 +83,22 @@ async def _open(url: str, outcome: Outcome) -> ClientConnection | None:
     return socket
 
 
-async def _play(socket: ClientConnection, number: int, plan: Plan, outcome: Outcome) -> None:
+async def _play(socket: ClientConnection, games: dict[int, list[str]], outcome: Outcome) -> dict[int, Answers]:
+    """The answers by seed, of as many games as could be played."""
+    answers: dict[int, Answers] = {}
     try:
-        for game in range(plan.games):
-            seed = number * plan.games + game
+        for seed, words in games.items():
             await _ask(socket, "reset", seed=seed)
-            answers = [await _timed(socket, word, outcome) for word in plan.words(seed)]
-            if not plan.is_right(seed, answers):
-                raise ValueError(f"seed {seed} was answered {answers}")
+            answers[seed] = [await _timed(socket, word, outcome) for word in words]
     except (OSError, WebSocketException, ValueError) as error:
         _fail(outcome, error)
+    return answers
+
+
+def _check(played: dict[int, Answers], plan: Plan, outcome: Outcome) -> None:
+    wrong = [seed for seed, answers in played.items() if not plan.is_right(seed, answers)]
+    if wrong:
+        _fail(outcome, ValueError(f"seed {wrong[0]} was answered {played[wrong[0]]}"))
 
 
 async def _timed(socket: ClientConnection, word: str, outcome: Outcome) -> dict[str, Any]:
