@@ -15,9 +15,8 @@ from space_env.page import app as page
 from space_env.sessions import Desk
 
 
-def build_app(api_key: str | None = None, desk: Desk | None = None) -> FastAPI:
+def build_app(api_key: str | None, desk: Desk) -> FastAPI:
     """The environment with its page; with a key, only the page and the health check are open without it."""
-    desk = desk or Desk()
     app = environment_app(api_key, desk)
     page.mount(app, page.build(desk.status))
     return app

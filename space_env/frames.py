@@ -51,7 +51,7 @@ class Wire:
         self._desk.answered(self._session)
 
     async def _next(self) -> Message:
-        silence_s = self._desk.patience.with_(self._session)
+        silence_s = self._desk.patience.limit_for(self._session)
         try:
             async with asyncio.timeout(silence_s):
                 return await self._receive()

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from space_env.app import build_app
 from space_env.gate import MAX_MESSAGE_BYTES
-from space_env.sessions import CAPACITY
+from space_env.sessions import CAPACITY, Desk
 
 PING_S = 20.0
 BACKLOG = 2048
@@ -51,10 +51,10 @@ def bind(host: str, port: int, unread_s: float = 2 * PING_S) -> socket.socket:
     return listener
 
 
-def server_of(app: FastAPI, ping_s: float = PING_S) -> uvicorn.Server:
+def server_of(served: FastAPI, ping_s: float = PING_S) -> uvicorn.Server:
     """Frames are too small to gain from compression, which would cost memory for every session."""
     config = uvicorn.Config(
-        app,
+        served,
         log_level="warning",
         access_log=False,
         forwarded_allow_ips=PROXIES,
@@ -67,6 +67,11 @@ def server_of(app: FastAPI, ping_s: float = PING_S) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
+def app() -> FastAPI:
+    """The app as the environment's settings have it, for an ASGI server of one's own, which then sets the limits."""
+    return build_app(os.environ.get("ENV_API_KEY"), Desk())
+
+
 def main() -> int:
     host = os.environ.get("HOST", "0.0.0.0")
     try:
@@ -75,7 +80,7 @@ def main() -> int:
     except (ValueError, OSError) as error:
         print(f"space_env: {error}", file=sys.stderr)
         return 1
-    server = server_of(build_app(os.environ.get("ENV_API_KEY")))
+    server = server_of(app())
     print(f"space_env: listening on {host}:{port}, at most {CAPACITY} sessions", flush=True)
     server.run(sockets=[listener])
     return 0

@@ -68,7 +68,7 @@ class Patience:
     idle_s: float = IDLE_S
     abandoned_s: float = ABANDONED_S
 
-    def with_(self, session: Session) -> float:
+    def limit_for(self, session: Session) -> float:
         return self.abandoned_s if session.playing else self.idle_s
 
 

@@ -48,7 +48,7 @@ def mount(app: FastAPI, demo: gr.Blocks) -> None:
 
     @app.get("/", include_in_schema=False)
     async def root(request: Request) -> RedirectResponse:
-        return RedirectResponse(request.url.replace(path=f"{PATH}/"))
+        return RedirectResponse(f"{PATH}/?{request.url.query}".rstrip("?"))
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def icon() -> RedirectResponse:

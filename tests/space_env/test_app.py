@@ -147,7 +147,7 @@ def test_sessions_are_opened_by_websockets_only(url: str) -> None:
     assert status(url)["sessions"] == 0
 
 
-def test_over_capacity_is_refused_with_a_time_and_a_closed_session_frees_its_place() -> None:
+def test_over_capacity_is_refused_with_a_time_and_a_closed_session_frees_its_seat() -> None:
     async def fill(url: str) -> None:
         async with GenericEnvClient(url) as first, GenericEnvClient(url) as second:
             await first.reset(seed=1)

@@ -1,4 +1,4 @@
-"""What clients do to the server that they should not: it keeps its places, and goes on answering everybody else.
+"""What clients do to the server that they should not: it keeps its seats, and goes on answering everybody else.
 
 Each test has a watch that asks `/status` all the time: an answer that does not come fails it.
 """
@@ -76,7 +76,7 @@ def in_a_game(url: str, **options: Any) -> socket.socket:
     return raw
 
 
-def test_300_connections_that_break_off_in_a_game_leave_their_places(url: str) -> None:
+def test_300_connections_that_break_off_in_a_game_leave_their_seats(url: str) -> None:
     for _ in range(300):
         wait_until(lambda: status(url)["sessions"] < 16)
         reset_connection(in_a_game(url))
@@ -84,7 +84,7 @@ def test_300_connections_that_break_off_in_a_game_leave_their_places(url: str) -
     play_a_game(url)
 
 
-def test_half_open_sockets_lose_their_places_and_live_ones_keep_theirs(url: str) -> None:
+def test_half_open_sockets_lose_their_seats_and_live_ones_keep_theirs(url: str) -> None:
     async def outlive() -> bool:
         """A session at play that says nothing but answers pings."""
         async with GenericEnvClient(url) as client:
@@ -98,7 +98,7 @@ def test_half_open_sockets_lose_their_places_and_live_ones_keep_theirs(url: str)
     assert asyncio.run(outlive())
 
 
-def test_a_client_that_asks_and_never_reads_loses_its_place(url: str) -> None:
+def test_a_client_that_asks_and_never_reads_loses_its_seat(url: str) -> None:
     raw = in_a_game(url, small_window=True)
     raw.settimeout(0.2)
     with suppress(TimeoutError, ConnectionError):
@@ -205,7 +205,7 @@ asyncio.run(hold(sys.argv[1]))
 
 
 @pytest.mark.slow
-def test_300_clients_killed_in_their_games_leave_their_places() -> None:
+def test_300_clients_killed_in_their_games_leave_their_seats() -> None:
     with running() as url, watched(url):
         for _ in range(3):
             command = [sys.executable, "-c", HOLDER, socket_of(url)]

@@ -30,7 +30,7 @@ async def silence_after(url: str, *frames: str) -> tuple[int | None, str]:
 
 
 @pytest.mark.parametrize("frames", [[], [RESET, WIN]], ids=["before a game", "after a game"])
-def test_a_session_without_a_game_gives_its_place_back(frames: list[str]) -> None:
+def test_a_session_without_a_game_gives_its_seat_back(frames: list[str]) -> None:
     with running(patience=Patience(idle_s=SHORT_S, abandoned_s=LONG_S)) as url:
         assert asyncio.run(silence_after(url, *frames)) == (1001, "no message for 0.3 s; connect again to play")
         wait_until(has_sessions(url, 0))

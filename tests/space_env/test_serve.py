@@ -1,12 +1,13 @@
 """The process: its port, its one line, and a start that fails with one sentence."""
 
+import re
 import sys
 from collections.abc import Callable
 
 import pytest
 
 from space_env.serve import bind, port_from
-from tests.conftest import StartProcess
+from tests.conftest import ROOT, StartProcess
 from tests.space_env.server import get, status
 
 SERVE = [sys.executable, "-m", "space_env.serve"]
@@ -54,3 +55,17 @@ def test_the_command_ends_with_one_sentence_when_its_port_is_taken(process: Star
         f"space_env: cannot listen on port {port} of 127.0.0.1: it is already in use; "
         "stop the program that uses it, or set PORT and HOST"
     ]
+
+
+PRINT_KEYS = """
+import pkgutil, sys
+print([layer.kwargs for layer in pkgutil.resolve_name(sys.argv[1])().user_middleware])
+"""
+
+
+@pytest.mark.slow
+def test_an_asgi_server_of_ones_own_gets_the_app_with_its_key(process: StartProcess) -> None:
+    (named,) = re.findall(r"^app: ([\w.]+:\w+)$", (ROOT / "space_env" / "openenv.yaml").read_text(), re.MULTILINE)
+    command = process([sys.executable, "-c", PRINT_KEYS, named], env={"ENV_API_KEY": "sesame"})
+    assert command.wait(STARTING_S) == 0
+    assert "'key': 'sesame'" in command.output()

@@ -86,6 +86,6 @@ def test_a_game_outside_of_a_session_is_not_counted() -> None:
 
 def test_a_game_at_play_is_waited_for_longer_than_a_session_without_one() -> None:
     patience, session = Patience(idle_s=1, abandoned_s=2), Session(TRAINER)
-    assert patience.with_(session) == 1
+    assert patience.limit_for(session) == 1
     session.playing = True
-    assert patience.with_(session) == 2
+    assert patience.limit_for(session) == 2
