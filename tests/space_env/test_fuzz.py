@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 
@@ -23,16 +23,22 @@ from tests.space_env.server import post, running
 schema = schemathesis.openapi.from_asgi("/openapi.json", environment_app(None, Desk())).exclude(tag="Task API")
 
 
-@schema.parametrize()
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_no_request_to_a_route_of_ours_is_a_server_error(case: schemathesis.Case) -> None:
-    case.call_and_validate(checks=[not_a_server_error])
+OPERATIONS = [found.ok() for found in schema.get_all_operations()]
+
+
+def test_the_description_has_the_routes_of_openenv_and_our_own() -> None:
+    routes = {operation.label for operation in OPERATIONS}
+    assert routes >= {"GET /status", "POST /mcp", "POST /reset", "POST /step", "GET /state", "GET /schema"}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=[operation.label for operation in OPERATIONS])
+def test_no_request_to_a_route_is_a_server_error(operation: Any) -> None:
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(operation.as_strategy())
+    def ask(case: schemathesis.Case) -> None:
+        case.call_and_validate(checks=[not_a_server_error])
+
+    ask()
 
 
 @pytest.fixture(scope="module")
