@@ -12,7 +12,13 @@ from importlib.resources import files
 GUESSES = 6
 LETTERS = 5
 RIGHT, ELSEWHERE, ABSENT = "+", "?", "-"
-WORD_LISTS = ("tiny", "full")
+WORD_LISTS = {
+    "tiny": ("tiny_answers", "tiny_allowed"),
+    "small": ("tiny_allowed", "full_allowed"),
+    "medium": ("medium_answers", "full_allowed"),
+    "full": ("full_answers", "full_allowed"),
+}
+"""From easy to hard: the file of the secrets, and the file of what may be guessed."""
 
 PROMPT = (
     "Guess the secret 5-letter word in 6 tries with the guess tool. "
@@ -34,11 +40,13 @@ def load_words(name: str) -> WordList:
     """One shared list per process. ValueError for a name that is not in WORD_LISTS."""
     if name not in WORD_LISTS:
         raise ValueError(f"no word list named {name!r}; choose one of {', '.join(WORD_LISTS)}")
-    return WordList(name, _lines(f"{name}_answers.txt"), frozenset(_lines(f"{name}_allowed.txt")))
+    answers, allowed = WORD_LISTS[name]
+    return WordList(name, _lines(answers), frozenset(_lines(allowed)))
 
 
-def _lines(filename: str) -> tuple[str, ...]:
-    return tuple(files("shared.words").joinpath(filename).read_text(encoding="ascii").split())
+@cache
+def _lines(name: str) -> tuple[str, ...]:
+    return tuple(files("shared.words").joinpath(f"{name}.txt").read_text(encoding="ascii").split())
 
 
 def secret_for(seed: int, words: WordList) -> str:

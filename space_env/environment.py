@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from openenv.core.env_server.interfaces import Environment
@@ -10,56 +10,73 @@ from openenv.core.env_server.types import EnvironmentMetadata
 
 from shared.wordle import PROMPT, WORD_LISTS, load_words, secret_for
 from space_env.models import WordleAction, WordleObservation, WordleState
-from space_env.wordle import Game, GameOverError
+from space_env.reward import Shaping
+from space_env.wordle import Game, GameOverError, Try
 
 NO_GAME = "no game on this connection: reset first, then replay the guesses of a game that was cut off"
 
+Report = Callable[[WordleObservation], None]
+"""Told of every observation of a session's game, the opening one (turn 0) included."""
+
+
+class RefusedError(ValueError):
+    """A request that cannot be: no game was started or changed by it."""
+
 
 class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState]):
-    """A refused request comes back as an observation with `error` set and `done` true, and never starts a game."""
+    """Only `reset` starts a game. What cannot be done raises RefusedError, and OpenEnv answers with an error."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     REQUIRES_SINGLE_THREAD_EXECUTOR = True
 
-    def __init__(self) -> None:
+    def __init__(self, report: Report | None = None) -> None:
         super().__init__()
+        self._report = report
         self._game: Game | None = None
         self._seed: int | None = None
         self._episode: str | None = None
 
     def reset(
-        self, seed: int | None = None, episode_id: str | None = None, words: str = "full", **kwargs: Any
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        words: str = "full",
+        shaping: Mapping[str, float] | None = None,
+        **kwargs: Any,
     ) -> WordleObservation:
-        """The same seed and word list give the same secret; without a seed the secret is drawn at random."""
+        """The same seed and word list give the same secret; without a seed the secret is drawn at random.
+        `shaping` names weights of the reward that differ. After a refused reset there is no game."""
         self._game = None
-        if seed is not None and not isinstance(seed, int):
-            return _refused(f"seed must be an integer, not {seed!r:.40}")
-        if words not in WORD_LISTS:
-            return _refused(f"no word list named {words!r:.40}; choose one of {', '.join(WORD_LISTS)}")
-        word_list = load_words(words)
-        self._seed = secrets.randbelow(2**31) if seed is None else seed
+        word_list = load_words(_checked_name(words))
+        weights = _checked_shaping({} if shaping is None else shaping)
+        self._seed = secrets.randbelow(2**31) if seed is None else _checked_seed(seed)
         self._episode = str(episode_id or uuid.uuid4())
-        self._game = Game(secret_for(self._seed, word_list), word_list)
+        self._game = Game(secret_for(self._seed, word_list), word_list, weights)
         return _observe(self._game, PROMPT)
 
     def step(self, action: WordleAction, timeout_s: float | None = None, **kwargs: Any) -> WordleObservation:
         if self._game is None:
-            return _refused(NO_GAME)
+            raise RefusedError(NO_GAME)
         try:
             played = self._game.guess(action.word)
         except GameOverError as error:
-            return _refused(str(error))
-        return _observe(self._game, played.text, played.reason)
+            raise RefusedError(str(error)) from error
+        return _observe(self._game, played.text, played)
 
     async def reset_async(
-        self, seed: int | None = None, episode_id: str | None = None, words: str = "full", **kwargs: Any
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        words: str = "full",
+        shaping: Mapping[str, float] | None = None,
+        **kwargs: Any,
     ) -> WordleObservation:
-        return self.reset(seed, episode_id, words)
+        return self._reported(self.reset(seed, episode_id, words, shaping))
 
     async def step_async(
         self, action: WordleAction, timeout_s: float | None = None, **kwargs: Any
     ) -> WordleObservation:
-        return self.step(action)
+        return self._reported(self.step(action))
 
     @property
     def state(self) -> WordleState:
@@ -82,15 +99,39 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
             name="wordle", description="Guess a 5-letter word in 6 tries, with feedback per letter.", version="1.0.0"
         )
 
+    def _reported(self, observation: WordleObservation) -> WordleObservation:
+        if self._report is not None:
+            self._report(observation)
+        return observation
 
-def _refused(error: str) -> WordleObservation:
-    return WordleObservation(error=error, text=error, done=True, valid=False, tries_left=0)
+
+def _checked_name(words: Any) -> str:
+    if not isinstance(words, str) or words not in WORD_LISTS:
+        raise RefusedError(f"no word list named {words!r:.40}; choose one of {', '.join(WORD_LISTS)}")
+    return words
 
 
-def _observe(game: Game, text: str, reason: str = "") -> WordleObservation:
+def _checked_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise RefusedError(f"seed must be an integer, not {seed!r:.40}")
+    return seed
+
+
+def _checked_shaping(given: Any) -> Shaping:
+    if not isinstance(given, Mapping):
+        raise RefusedError(f"shaping must name weights of the reward, as {{'green': 0.1}}, not {given!r:.40}")
+    try:
+        return Shaping.of(given)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _observe(game: Game, text: str, played: Try | None = None) -> WordleObservation:
     reward = game.reward()
+    marks, reason = (played.marks, played.reason) if played else ("", "")
     return WordleObservation(
         text=text,
+        marks=marks,
         valid=not reason,
         reason=reason,
         won=game.won,
@@ -99,5 +140,6 @@ def _observe(game: Game, text: str, reason: str = "") -> WordleObservation:
         done=game.over,
         reward=reward.total if game.over else None,
         score=reward.total,
-        parts={name: round(value, 6) + 0.0 for name, value in asdict(reward).items()},
+        parts=reward.parts,
+        secret=game.secret if game.over else None,
     )

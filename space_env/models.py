@@ -14,14 +14,17 @@ class WordleObservation(Observation):
     """`reward` is paid once, by the last try. `score` is what the game would pay if it were left now."""
 
     text: str = Field(default="", description="What the player reads: the task after a reset, then one line per try.")
+    marks: str = Field(default="", description="Per letter: + right place, ? other place, - not in the word.")
     valid: bool = Field(default=True, description="False when the guess could not be played; it used up a try.")
     reason: str = Field(default="", description="Why the guess was invalid.")
-    error: str = Field(default="", description="Why the request was refused: no game was started or changed.")
     won: bool = False
     turn: int = Field(default=0, description="Tries played.")
     tries_left: int = GUESSES
     score: float | None = Field(default=None, description="None when there is no game.")
-    parts: dict[str, float] = Field(default_factory=dict, description="The parts of the score, by name.")
+    parts: dict[str, float] = Field(
+        default_factory=dict, description="What the score is the sum of: solved, greens, yellows, invalid, turns."
+    )
+    secret: str | None = Field(default=None, description="The word, once the game is over.")
 
 
 class WordleState(State):

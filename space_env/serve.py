@@ -1,7 +1,8 @@
 """`python -m space_env.serve`: the environment as one process. Settings: PORT (7860), HOST (0.0.0.0), ENV_API_KEY.
 
-Knows ports, capacity and the key; the game is elsewhere. A session that stays idle is dropped by the WebSocket's own
-pings, because OpenEnv's idle reaper takes the slot of live sessions.
+Knows ports, proxies and time limits of connections. A client that is gone without a word is noticed in three ways: it
+answers no ping, its kernel acknowledges nothing, or it takes none of what is sent to it. Each ends the connection, and
+so frees its session; OpenEnv's own idle reaper stays off, because it takes the places of live sessions.
 """
 
 import errno
@@ -12,36 +13,15 @@ from collections.abc import Mapping
 
 import uvicorn
 from fastapi import FastAPI
-from openenv.core.env_server.http_server import HTTPEnvServer
 
-from space_env.auth import RequireKey
-from space_env.environment import WordleEnvironment
-from space_env.models import WordleAction, WordleObservation, WordleState
+from space_env.app import build_app
+from space_env.gate import MAX_MESSAGE_BYTES
+from space_env.sessions import CAPACITY, Desk
 
-MAX_SESSIONS = 256
-MAX_MESSAGE_BYTES = 64 * 1024
-
-
-def build_app(api_key: str | None = None, max_sessions: int = MAX_SESSIONS) -> FastAPI:
-    """OpenEnv's routes, `GET /status` with the open and possible sessions, and the key in front of both."""
-    app = FastAPI(title="Wordle environment")
-    server = HTTPEnvServer(
-        WordleEnvironment,
-        WordleAction,
-        WordleObservation,
-        max_concurrent_envs=max_sessions,
-        env_name="wordle",
-        state_cls=WordleState,
-    )
-
-    @app.get("/status")
-    async def status() -> dict[str, int]:
-        return {"active": server.active_sessions, "max": server.max_concurrent_envs}
-
-    server.register_routes(app)
-    if api_key:
-        app.add_middleware(RequireKey, key=api_key)
-    return app
+PING_S = 20.0
+BACKLOG = 2048
+PROXIES = ["127.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"]
+"""Whom to believe when they say on whose behalf they ask: addresses that nobody has on the Internet."""
 
 
 def port_from(env: Mapping[str, str]) -> int:
@@ -52,13 +32,17 @@ def port_from(env: Mapping[str, str]) -> int:
     return int(text)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """The socket to serve on, bound now. OSError with a sentence when that is not possible."""
+def bind(host: str, port: int, unread_s: float = 2 * PING_S) -> socket.socket:
+    """The socket to serve on, bound now. OSError with a sentence when that is not possible.
+
+    Connections end after `unread_s` seconds in which the other side took nothing of what waits for it.
+    """
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * unread_s))
     try:
         listener.bind((host, port))
-        listener.listen(MAX_SESSIONS)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         taken = error.errno == errno.EADDRINUSE
@@ -67,11 +51,25 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def server_of(app: FastAPI) -> uvicorn.Server:
+def server_of(served: FastAPI, ping_s: float = PING_S) -> uvicorn.Server:
+    """Frames are too small to gain from compression, which would cost memory for every session."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, ws_max_size=MAX_MESSAGE_BYTES, timeout_graceful_shutdown=3
+        served,
+        log_level="warning",
+        access_log=False,
+        forwarded_allow_ips=PROXIES,
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=ping_s,
+        ws_ping_timeout=ping_s,
+        timeout_graceful_shutdown=3,
     )
     return uvicorn.Server(config)
+
+
+def app() -> FastAPI:
+    """The app as the environment's settings have it, for an ASGI server of one's own, which then sets the limits."""
+    return build_app(os.environ.get("ENV_API_KEY"), Desk())
 
 
 def main() -> int:
@@ -82,8 +80,8 @@ def main() -> int:
     except (ValueError, OSError) as error:
         print(f"space_env: {error}", file=sys.stderr)
         return 1
-    server = server_of(build_app(os.environ.get("ENV_API_KEY")))
-    print(f"space_env: listening on {host}:{port}, at most {MAX_SESSIONS} sessions", flush=True)
+    server = server_of(app())
+    print(f"space_env: listening on {host}:{port}, at most {CAPACITY} sessions", flush=True)
     server.run(sockets=[listener])
     return 0
 

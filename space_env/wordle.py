@@ -1,20 +1,11 @@
-"""One game of Wordle: the rules, what the player reads, and what the game pays. Pure; knows no session and no server.
-
-The reward is the sum of five parts, and is worth the same however the game ends:
-
-    solved     1 for a won game
-    turns      -0.05 for each try before the winning one
-    letters    if not won, 0.02 x the best guess so far, a right place counting 2 and another place 1 (at most 0.16)
-    invalid    -0.1 for each invalid guess
-    unplayed   if not won, -0.1 for each try not played
-
-It lies between -0.6 and 1. Every won game pays more than every other one (at least 0.25), an invalid guess never pays
-more than leaving the game does, and leaving early never pays more than playing on.
+"""One game of Wordle: the rules, and what the player reads. Pure; knows no session and no server, and of the reward
+only what it is made from.
 """
 
 from dataclasses import dataclass
 
-from shared.wordle import ELSEWHERE, GUESSES, LETTERS, RIGHT, WordList, feedback, render
+from shared.wordle import GUESSES, LETTERS, RIGHT, WordList, feedback, render
+from space_env.reward import PLAIN, Reward, Shaping, of_other, of_win
 
 
 class GameOverError(ValueError):
@@ -31,25 +22,11 @@ class Try:
     text: str
 
 
-@dataclass(frozen=True)
-class Reward:
-    """The parts of the reward; `total` is their sum."""
-
-    solved: float
-    turns: float
-    letters: float
-    invalid: float
-    unplayed: float
-
-    @property
-    def total(self) -> float:
-        return round(self.solved + self.turns + self.letters + self.invalid + self.unplayed, 6)
-
-
 class Game:
-    def __init__(self, secret: str, words: WordList) -> None:
+    def __init__(self, secret: str, words: WordList, shaping: Shaping = PLAIN) -> None:
         self.secret = secret
         self.words = words
+        self.shaping = shaping
         self.tries: list[Try] = []
 
     @property
@@ -78,11 +55,11 @@ class Game:
 
     def reward(self) -> Reward:
         """What the game pays if it is left as it stands."""
-        invalid = -0.1 * sum(1 for t in self.tries if t.reason)
+        boards = [t.marks for t in self.tries if t.marks]
+        invalid = len(self.tries) - len(boards)
         if self.won:
-            return Reward(1.0, -0.05 * (len(self.tries) - 1), 0.0, invalid, 0.0)
-        best = max((2 * t.marks.count(RIGHT) + t.marks.count(ELSEWHERE) for t in self.tries), default=0)
-        return Reward(0.0, 0.0, 0.02 * best, invalid, -0.1 * self.tries_left)
+            return of_win(self.shaping, len(self.tries), invalid)
+        return of_other(self.shaping, boards, self.tries_left, invalid)
 
     def _why_invalid(self, word: str) -> str:
         if len(word) != LETTERS or not (word.isascii() and word.isalpha()):

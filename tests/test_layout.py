@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "trainer_box", "space_vllm", "space_env")
 LONGEST_FILE = 300
-TEXT_SUFFIXES = {".py", ".md", ".toml", ".lock", ".yaml", ".yml", ".json", ".jinja", ".css", ".html", ".vllm", ".env"}
+TEXT_SUFFIXES = set(".py .js .md .toml .lock .yaml .yml .json .jinja .css .html .vllm .env".split())
 # Paths of one person's machine, and references to a tracker that readers cannot open.
 FORBIDDEN = re.compile(r"(?<![\w.$~-])/(?:work|root|mnt|opt|Users)/\w|/tmp/d[e]v\b|\bissue #?\d", re.IGNORECASE)
 

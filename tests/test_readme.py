@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from shared.bucket import open_bucket
+from tests.space_env.server import running
 from trainer_box.demo import DemoArguments
 from trainer_box.publisher import Publisher
 
@@ -33,9 +34,22 @@ def test_the_demo_options_named_exist() -> None:
     assert named == set(vars(DemoArguments()))
 
 
+def snippet_with(word: str) -> str:
+    (snippet,) = [found for found in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in found]
+    return str(snippet)
+
+
+def test_the_snippet_that_plays_a_game_plays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with running() as url:
+        exec(snippet_with("WordleClient").replace("http://127.0.0.1:7860", url), {})
+    task, _, guess = capsys.readouterr().out.splitlines()
+    assert task.startswith("Guess the secret 5-letter word")
+    assert re.match(r"C.R.A.N.E. 5 left -?0\.\d+ \{'solved': 0.0, 'greens'", guess)
+
+
 def test_the_snippet_that_reads_a_run_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    snippet = snippet_with("Follower")
     (name,) = re.findall(r"local:[^\"]+", snippet)
     tensor = torch.randn(8).bfloat16()
     with Publisher(open_bucket(name), "demo") as publisher:

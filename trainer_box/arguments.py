@@ -18,13 +18,13 @@ class ScriptArguments:
     run_id: str = field(default="", metadata={"help": "Name of the run; default $RUN_ID, else the time of start."})
     resume: bool = field(default=False, metadata={"help": "Go on from the newest checkpoint of --run-id."})
     environment: str = field(
-        default="trainer_box.wordle:Wordle", metadata={"help": "Environment class, as package.module:Class."}
+        default="trainer_box.environment:Wordle", metadata={"help": "Environment class, as package.module:Class."}
     )
     reward: str = field(
         default="", metadata={"help": "Reward function beside the environment's own, as package.module:function."}
     )
     dataset: str = field(
-        default="trainer_box.wordle:dataset",
+        default="trainer_box.environment:dataset",
         metadata={"help": "package.module:function, or a dataset's id or folder, with a column `prompt`."},
     )
 

@@ -38,6 +38,7 @@ _FEW = 32  # games, after a run that is too short to be judged
 _QUIET = {"GRADIO_ANALYTICS_ENABLED": "0", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # threads that wait for each other by spinning starve vLLM on a small machine
 _TRAINING = (
+    "--environment=trainer_box.environment:TinyWordle",
     "--per-device-train-batch-size=32",
     "--num-generations=8",
     "--max-completion-length=16",

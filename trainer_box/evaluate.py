@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from shared.errors import SyncError
-from shared.wordle import GUESSES, PROMPT
+from shared.wordle import GUESSES
 from trainer_box.conversation import Message, Tool, check_template, parse_answer, render, tool_result
 from trainer_box.replica import vllm_headers
 
@@ -98,9 +98,9 @@ class _Game:
         return [self.environment.guess]
 
     async def start(self) -> None:
-        prompt = [{"role": "user", "content": PROMPT}]
+        prompt = [{"role": "user", "content": ""}]
         observation = await _run(self.environment.reset, prompt=prompt, seed=self.seed)
-        self.messages = [{"role": "user", "content": PROMPT + (observation or "")}]
+        self.messages = [{"role": "user", "content": observation or ""}]
 
     async def execute_calls(self) -> None:
         """Runs the calls of the last answer; an answer without a call gives the game up."""

@@ -18,9 +18,9 @@ from shared.reader import RunReader
 from shared.types import Json, Manifest
 from trainer_box.agreement import Agreement, compare, sample
 from trainer_box.conversation import render
+from trainer_box.environment import TinyWordle
 from trainer_box.evaluate import Score, evaluate, served_policy
 from trainer_box.replica import Replica
-from trainer_box.wordle import Wordle
 
 _PROMPTS = 48
 _TOKENS = 16
@@ -41,7 +41,7 @@ class Judge:
 
     async def _play(self, seeds: Sequence[int]) -> Score:
         async with served_policy(self._vllm_url, self._model, max_tokens=_TOKENS) as generate:
-            factory = functools.partial(Wordle, self._env_url)
+            factory = functools.partial(TinyWordle, self._env_url)
             return await evaluate(generate, self._tokenizer, factory, seeds)
 
     def compare(self, temperature: float) -> Json:
@@ -87,7 +87,7 @@ class Judge:
             for line in self._bucket.read(path).decode().splitlines():
                 messages = json.loads(line)["messages"]
                 turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-                tools = [Wordle(self._env_url).guess]
+                tools = [TinyWordle(self._env_url).guess]
                 prompts += [render(self._tokenizer, messages[:turn], tools) for turn in turns]
             if len(prompts) >= _PROMPTS:
                 break

@@ -24,6 +24,7 @@ _NAMES = {
     "reward": "reward",
     "reward_std": "reward_std",
     "environment/solved": "solve_rate",
+    "environment/unscorable_total": "unscorable",
     "sample/staleness_mean": "staleness",
     "sample/dropped_stale_total": "dropped_stale",
     "ratio": "importance_ratio",

@@ -18,8 +18,9 @@ class PracticeWordle:
         self._words = words
         self._secret, self._guesses, self._best, self._invalid = "", list[str](), 0, 0
 
-    def reset(self, seed: int, **row: Any) -> None:
+    def reset(self, seed: int, **row: Any) -> str:
         self._secret, self._guesses, self._best, self._invalid = secret_for(seed, self._words), [], 0, 0
+        return PROMPT
 
     def guess(self, word: str) -> str:
         """Guess a word.
@@ -104,8 +105,7 @@ class Teacher:
 
 def conversation(words: WordList, seed: int, guesses: list[str]) -> list[Message]:
     game = PracticeWordle(words)
-    game.reset(seed)
-    messages: list[Message] = [{"role": "user", "content": PROMPT}]
+    messages: list[Message] = [{"role": "user", "content": game.reset(seed)}]
     for word in guesses:
         messages.append(tool_call("guess", word=word.upper()))
         messages.append(tool_result("guess", game.guess(word)))

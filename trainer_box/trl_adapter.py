@@ -183,6 +183,8 @@ class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
     async def _score_group(self, group: Any) -> list[Any]:
         samples = await super()._score_group(group)
         rows = iter(samples)
+        lost = sum(reward is None for _, reward in filter(None, group.env_rewards))
+        self._counters["environment/unscorable_total"] += lost
         for sequences, scored in zip(group.completions_sequences, group.env_rewards, strict=False):
             reward = scored[1] if scored else None
             parts = reward.parts if isinstance(reward, Reward) else {}

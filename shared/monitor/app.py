@@ -10,10 +10,9 @@ from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
-from starlette.routing import Mount
 
+from shared import page
 from shared.monitor import view
-from shared.monitor.guard import ReadOnly
 from shared.monitor.poller import PERIOD_S, Snapshot
 
 PATH = "/monitor"
@@ -56,21 +55,7 @@ def build(source: SnapshotSource) -> gr.Blocks:
 
 def mount(app: FastAPI, demo: gr.Blocks) -> None:
     """Serve the page under /monitor/, with Gradio's own routes reduced to what it needs."""
-    gr.mount_gradio_app(
-        app,
-        demo,
-        path=PATH,
-        ssr_mode=False,
-        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-        css_paths=Path(__file__).with_name("page.css"),
-        footer_links=[],
-        run_history=False,
-        show_error=False,
-    )
-    mounted = app.router.routes.pop()
-    if not isinstance(mounted, Mount):
-        raise TypeError(f"Gradio mounted a {type(mounted).__name__}, expected a Mount; use the pinned release")
-    app.mount(PATH, ReadOnly(mounted.app))
+    page.mount(app, demo, PATH, [Path(__file__).with_name("page.css")])
 
 
 def _changed(snapshot: Snapshot, number: int) -> list[Any]:

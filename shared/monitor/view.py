@@ -131,7 +131,7 @@ def _vllm(answer: Answer, newest: Manifest | None) -> str:
 def _environment(answer: Answer) -> str:
     if answer.problem:
         return f"Environment: {answer.problem}."
-    return f"The environment has {answer.document.get('active')} of {answer.document.get('max')} sessions open."
+    return f"The environment has {answer.document.get('sessions')} of {answer.document.get('capacity')} sessions open."
 
 
 def _points(name: str, points: Iterable[tuple[int, float]]) -> pd.DataFrame:

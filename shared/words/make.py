@@ -51,6 +51,7 @@ def main() -> None:
     common = without_plurals(words_up_to(10)) - BLOCKED
     write("tiny_answers", sorted(common, key=digest)[:TINY_ANSWERS])
     write("tiny_allowed", common)
+    write("medium_answers", without_plurals(words_up_to(20)) - BLOCKED)
     write("full_answers", without_plurals(words_up_to(35)) - BLOCKED)
     write("full_allowed", words_up_to(70) - BLOCKED)
 

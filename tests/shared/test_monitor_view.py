@@ -95,7 +95,7 @@ def test_a_space_that_serves_another_run_has_no_lag() -> None:
 
 
 def test_the_environment_says_its_sessions() -> None:
-    units = {"Environment": Answer({"active": 3, "max": 256})}
+    units = {"Environment": Answer({"sessions": 3, "capacity": 256})}
     assert view.unit_lines(replace(NOTHING, units=units)) == "The environment has 3 of 256 sessions open."
 
 

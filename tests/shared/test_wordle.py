@@ -1,5 +1,6 @@
 """Marks against known hard cases and an independent definition; word lists and secrets as committed."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -61,7 +62,10 @@ def test_a_board_line_is_each_letter_followed_by_its_mark() -> None:
     assert render("crane", "-?+--") == "C-R?A+N-E-"
 
 
-@pytest.mark.parametrize(("name", "answers", "allowed"), [("tiny", 128, 442), ("full", 2271, 6381)])
+@pytest.mark.parametrize(
+    ("name", "answers", "allowed"),
+    [("tiny", 128, 442), ("small", 442, 6381), ("medium", 946, 6381), ("full", 2271, 6381)],
+)
 def test_the_lists_have_the_documented_sizes_and_hold_only_words(name: str, answers: int, allowed: int) -> None:
     words = load_words(name)
     assert (len(words.answers), len(words.allowed)) == (answers, allowed)
@@ -71,9 +75,11 @@ def test_the_lists_have_the_documented_sizes_and_hold_only_words(name: str, answ
     assert not words.allowed & make.BLOCKED
 
 
-def test_the_tiny_list_is_part_of_the_full_one() -> None:
-    assert set(load_words("tiny").answers) <= set(load_words("full").answers)
-    assert load_words("tiny").allowed <= load_words("full").allowed
+def test_each_list_is_part_of_the_next_harder_one() -> None:
+    lists = [load_words(name) for name in WORD_LISTS]
+    for easier, harder in itertools.pairwise(lists):
+        assert set(easier.answers) < set(harder.answers)
+        assert easier.allowed <= harder.allowed
 
 
 def test_usual_openers_may_be_guessed() -> None:
@@ -81,7 +87,7 @@ def test_usual_openers_may_be_guessed() -> None:
 
 
 def test_an_unknown_list_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match="no word list named 'huge'; choose one of tiny, full"):
+    with pytest.raises(ValueError, match="no word list named 'huge'; choose one of tiny, small, medium, full"):
         load_words("huge")
 
 
@@ -96,8 +102,8 @@ def test_the_committed_lists_are_what_the_script_builds(tmp_path: Path, monkeypa
     committed = make.HERE
     monkeypatch.setattr(make, "HERE", tmp_path)
     make.main()
-    for name in ("tiny_answers.txt", "tiny_allowed.txt", "full_answers.txt", "full_allowed.txt"):
-        assert (make.HERE / name).read_bytes() == (committed / name).read_bytes()
+    for name in ("tiny_answers", "tiny_allowed", "medium_answers", "full_answers", "full_allowed"):
+        assert (make.HERE / f"{name}.txt").read_bytes() == (committed / f"{name}.txt").read_bytes()
 
 
 def test_every_answer_is_some_seeds_secret() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from shared.wordle import load_words, secret_for
 from space_env.client import WordleClient
 from space_env.models import WordleAction, WordleObservation, WordleState
@@ -21,4 +23,18 @@ def test_the_typed_client_plays_a_game_and_reads_the_state() -> None:
     with running() as url:
         observation, state = asyncio.run(play(url))
     assert (observation.won, observation.reward, observation.done) == (True, 1.0, True)
+    assert (observation.marks, observation.secret) == ("+++++", SECRET)
     assert (state.secret, state.board) == (SECRET, [observation.text])
+
+
+def test_after_a_lost_connection_a_step_is_an_error_and_no_new_game() -> None:
+    async def play(url: str) -> None:
+        async with WordleClient(url) as client:
+            await client.reset(seed=7, words="tiny")
+            await client.disconnect()
+            with pytest.raises(RuntimeError, match="no game on this connection: reset first"):
+                await client.step(WordleAction(word=SECRET))
+            assert (await client.state()).step_count == 0
+
+    with running() as url:
+        asyncio.run(play(url))

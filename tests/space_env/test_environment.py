@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.wordle import PROMPT, load_words, secret_for
-from space_env.environment import WordleEnvironment
-from space_env.models import WordleAction, WordleObservation
+from shared.wordle import PROMPT, feedback, load_words, secret_for
+from space_env.environment import RefusedError, WordleEnvironment
+from space_env.models import WordleAction, WordleObservation, WordleState
 
 SECRET = secret_for(7, load_words("tiny"))
 OTHERS = [word for word in load_words("tiny").answers if word != SECRET][:6]
@@ -26,7 +26,7 @@ def step(environment: WordleEnvironment, word: str) -> WordleObservation:
 def test_a_reset_gives_the_task_and_six_tries() -> None:
     observation = WordleEnvironment().reset(seed=7, words="tiny")
     assert (observation.text, observation.tries_left, observation.turn) == (PROMPT, 6, 0)
-    assert (observation.done, observation.reward, observation.error) == (False, None, "")
+    assert (observation.done, observation.reward, observation.secret) == (False, None, None)
 
 
 def test_only_the_last_try_is_paid_and_the_score_is_there_before() -> None:
@@ -35,7 +35,7 @@ def test_only_the_last_try_is_paid_and_the_score_is_there_before() -> None:
     assert (first.done, first.reward) == (False, None)
     assert first.score == pytest.approx(sum(first.parts.values()))
     assert (last.done, last.won, last.reward, last.score) == (True, True, 0.95, 0.95)
-    assert last.parts == {"solved": 1, "turns": -0.05, "letters": 0, "invalid": 0, "unplayed": 0}
+    assert last.parts == {"solved": 1, "greens": 0, "yellows": 0, "invalid": 0, "turns": -0.05}
 
 
 def test_an_invalid_guess_says_why_beside_the_text() -> None:
@@ -44,39 +44,68 @@ def test_an_invalid_guess_says_why_beside_the_text() -> None:
     assert observation.reason == "not in the word list"
 
 
-def test_a_step_before_a_reset_is_refused_and_starts_no_game() -> None:
+def test_the_marks_are_there_for_programs_too() -> None:
+    environment = WordleEnvironment()
+    environment.reset(seed=7, words="full")
+    assert step(environment, "crane").marks == feedback("crane", secret_for(7, load_words("full")))
+    assert step(environment, "zzzzz").marks == ""
+
+
+def test_a_step_before_a_reset_is_an_error_and_starts_no_game() -> None:
     environment = WordleEnvironment()
     for _ in range(2):
-        refused = step(environment, "above")
-        assert refused.error.startswith("no game on this connection: reset first")
-        assert (refused.done, refused.reward, refused.score) == (True, None, None)
-    assert environment.state.step_count == 0
+        with pytest.raises(RefusedError, match="no game on this connection: reset first"):
+            step(environment, "above")
+    assert environment.state == WordleState()
 
 
-def test_a_step_after_the_end_is_refused_and_pays_nothing() -> None:
+def test_a_step_after_the_end_is_an_error_and_changes_nothing() -> None:
     environment = started()
     step(environment, SECRET)
-    refused = step(environment, OTHERS[0])
-    assert refused.error == "the game is over; reset to play another"
-    assert (refused.done, refused.reward) == (True, None)
-    assert environment.state.step_count == 1
+    before = environment.state
+    with pytest.raises(RefusedError, match="the game is over; reset to play another"):
+        step(environment, OTHERS[0])
+    assert environment.state == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"words": "huge"}, "no word list named 'huge'; choose one of tiny, full"),
-        ({"words": ["tiny"]}, "no word list named ['tiny']; choose"),
+        ({"words": "huge"}, "no word list named 'huge'; choose one of tiny, small, medium, full"),
+        ({"words": ["tiny"]}, r"no word list named \['tiny'\]; choose"),
         ({"seed": "7"}, "seed must be an integer, not '7'"),
         ({"seed": 7.5}, "seed must be an integer, not 7.5"),
+        ({"seed": True}, "seed must be an integer, not True"),
+        ({"shaping": 3}, "shaping must name weights of the reward, as {'green': 0.1}, not 3"),
+        ({"shaping": {"grey": 1}}, "no weight named 'grey'; choose from solved, green"),
     ],
 )
 def test_a_reset_that_is_refused_leaves_no_game_to_go_on_with(arguments: dict[str, Any], message: str) -> None:
     environment = started()
-    refused = environment.reset(**arguments)
-    assert refused.done and refused.reward is None
-    assert refused.error.startswith(message)
-    assert step(environment, SECRET).error
+    with pytest.raises(RefusedError, match=message):
+        environment.reset(**arguments)
+    with pytest.raises(RefusedError, match="no game on this connection"):
+        step(environment, SECRET)
+
+
+def test_the_weights_of_the_reward_are_a_games_own() -> None:
+    environment = WordleEnvironment()
+    environment.reset(seed=7, words="tiny", shaping={"solved": 3.0})
+    assert step(environment, SECRET).reward == 3.0
+    environment.reset(seed=7, words="tiny")
+    assert step(environment, SECRET).reward == 1.0
+
+
+def test_every_observation_of_a_game_is_reported() -> None:
+    async def play() -> list[tuple[int, bool]]:
+        seen: list[WordleObservation] = []
+        environment = WordleEnvironment(seen.append)
+        await environment.reset_async(seed=7, words="tiny")
+        for word in (OTHERS[0], SECRET):
+            await environment.step_async(WordleAction(word=word))
+        return [(observation.turn, observation.done) for observation in seen]
+
+    assert asyncio.run(play()) == [(0, False), (1, False), (2, True)]
 
 
 def test_a_reset_in_the_middle_starts_over() -> None:
@@ -108,9 +137,9 @@ def test_without_a_seed_the_secret_is_drawn_anew() -> None:
 def test_the_state_shows_secret_and_seed_only_after_the_end() -> None:
     environment = started()
     for word in OTHERS[:5]:
-        step(environment, word)
+        assert step(environment, word).secret is None
         assert (environment.state.secret, environment.state.seed, environment.state.over) == (None, None, False)
-    step(environment, OTHERS[5])
+    assert step(environment, OTHERS[5]).secret == SECRET
     state = environment.state
     assert (state.secret, state.seed, state.over, state.won) == (SECRET, 7, True, False)
     assert (state.step_count, len(state.board), state.words) == (6, 6, "tiny")

@@ -33,5 +33,6 @@ def test_without_any_the_run_is_named_after_its_start_and_the_rest_is_left_to_be
 
 
 def test_the_task_is_wordle_unless_told() -> None:
-    assert (parse().environment, parse().dataset) == ("trainer_box.wordle:Wordle", "trainer_box.wordle:dataset")
+    assert parse().environment == "trainer_box.environment:Wordle"
+    assert parse().dataset == "trainer_box.environment:dataset"
     assert parse("--environment=a.b:C").environment == "a.b:C"

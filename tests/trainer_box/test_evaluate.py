@@ -37,8 +37,8 @@ class AsyncWordle:
     def __init__(self) -> None:
         self._game = practice()
 
-    def reset(self, **row: object) -> None:
-        self._game.reset(seed=int(str(row["seed"])))
+    def reset(self, **row: object) -> str:
+        return self._game.reset(seed=int(str(row["seed"])))
 
     async def guess(self, word: str) -> str:
         """Guess a word.

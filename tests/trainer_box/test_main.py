@@ -144,7 +144,7 @@ def test_a_wrong_key_is_refused(refusal: Refusal, space: FakeSpace, monkeypatch:
 def test_units_out_of_reach_are_refused(refusal: Refusal, free_port: Callable[[], int], space: FakeSpace) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert f"vLLM at {url} is not ready after 0 s" in refusal(*options(url))
-    wordle = {"environment": "trainer_box.wordle:Wordle", "env-url": url}
+    wordle = {"environment": "trainer_box.environment:Wordle", "env-url": url}
     assert f"environment at {url} cannot be reached" in refusal(*options(space.url, **wordle))
 
 
@@ -154,7 +154,7 @@ def test_units_out_of_reach_are_refused(refusal: Refusal, free_port: Callable[[]
         ({"environment": "mytask"}, "--environment 'mytask' should look like package.module:name"),
         ({"environment": "notask:Guess"}, "module 'notask' cannot be imported"),
         ({"environment": "mytask:Nothing"}, "module 'mytask' has no 'Nothing'"),
-        ({"environment": "trainer_box.wordle:Wordle"}, "cannot be made without --env-url: missing"),
+        ({"environment": "trainer_box.environment:Wordle"}, "cannot be made without --env-url: missing"),
         ({"reward": "mytask:MODULE"}, "module 'mytask' has no 'MODULE'"),
         ({"dataset": "mytask:lines"}, "--dataset 'mytask:lines': module 'mytask' has no 'lines'"),
         ({"run-id": "../elsewhere"}, "run id '../elsewhere' is not usable"),

@@ -14,11 +14,11 @@ from trl.chat_template_utils import add_response_schema
 from shared.wordle import GUESSES, PROMPT, feedback, load_words, secret_for
 from space_env.wordle import Game
 from trainer_box.conversation import Message, parse_answer, render
+from trainer_box.environment import TinyWordle
 from trainer_box.evaluate import EVALUATION_SEEDS, Generate, evaluate, local_policy
 from trainer_box.teacher import PracticeWordle, Teacher, conversation
 from trainer_box.tiny_policy import Transcript, build_model, tiny_policy_path, train
 from trainer_box.tiny_tokenizer import SPECIAL, VOCABULARY, build_tokenizer
-from trainer_box.wordle import Wordle
 
 WORDS = load_words("tiny")
 TOOLS = [PracticeWordle(WORDS).guess]
@@ -136,7 +136,11 @@ def test_the_practice_game_is_the_environments_game() -> None:
 
 
 def test_the_model_saw_the_tool_that_the_environment_offers() -> None:
-    assert get_json_schema(PracticeWordle(WORDS).guess) == get_json_schema(Wordle("http://127.0.0.1:1").guess)
+    assert get_json_schema(PracticeWordle(WORDS).guess) == get_json_schema(TinyWordle("http://127.0.0.1:1").guess)
+
+
+def test_the_model_saw_the_opening_observation_that_the_environment_returns() -> None:
+    assert TinyWordle("http://127.0.0.1:1").reset(seed=0) == PracticeWordle(WORDS).reset(seed=0) == PROMPT
 
 
 def test_the_shipped_model_calls_its_tool(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -208,6 +208,12 @@ def test_every_row_of_a_conversation_gets_its_own_parts(tokenizer: Any) -> None:
     assert math.isnan(samples[2].metrics["reward"])
 
 
+def test_games_without_a_reward_are_counted(tokenizer: Any) -> None:
+    loop = make_loop("http://unused", tokenizer)
+    score(loop, group_of([1, 1, 1], [(Guess, None), (Guess, Reward(0.0, {})), (Guess, None)]))
+    assert loop._counters["environment/unscorable_total"] == 2
+
+
 def test_a_reward_that_is_a_plain_number_has_no_parts(tokenizer: Any) -> None:
     samples = score(make_loop("http://unused", tokenizer, PlainGuess), group_of([1, 1], [(PlainGuess, 0.5)] * 2))
     assert [found.metrics["reward"] for found in samples] == [0.5, 0.5]

@@ -1,54 +1,20 @@
 """The monitor as a visitor sees it: a real server process and a real browser, on loopback."""
 
-import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 import torch
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser
 
 from shared.bucket import open_bucket
 from tests.conftest import StartProcess
+from tests.ui.visits import brightness, visit
 from trainer_box.publisher import Publisher
 
 pytestmark = pytest.mark.slow
-
-SEEN_MS = 20_000
-CHROMIUM = "/usr/bin/chromium"
-
-
-@dataclass
-class Visit:
-    """An open page, what its console reported as errors, and every address it asked for."""
-
-    page: Page
-    errors: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    def listen(self) -> None:
-        self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-
-    def wait_for(self, place: str, text: str) -> None:
-        self.page.locator(place).get_by_text(text).filter(visible=True).first.wait_for(timeout=SEEN_MS)
-
-    def _note(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
-            self.errors.append(message.text)
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -66,20 +32,8 @@ def url(process: StartProcess, free_port: Callable[[], int], folder: Path) -> st
     return address
 
 
-def visit(browser: Browser, url: str, width: int = 1280) -> Visit:
-    visited = Visit(browser.new_page(viewport={"width": width, "height": 900}))
-    visited.listen()
-    visited.page.goto(url)
-    return visited
-
-
 def publish(publisher: Publisher, value: float) -> str:
     return publisher.publish([("w", torch.full((64,), value))], {"reward": value}).fingerprint
-
-
-def brightness(colour: str) -> float:
-    """0 to 255, of a computed style such as `rgb(1, 2, 3)`."""
-    return sum(map(float, re.findall(r"[0-9.]+", colour)[:3])) / 3
 
 
 def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
@@ -95,7 +49,7 @@ def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
             visited.wait_for("#versions", fingerprint)
     visited.wait_for("#payload", "Anchors: 1")
     assert visited.errors == []
-    assert [address for address in visited.asked if not address.startswith((url, "data:", "blob:"))] == []
+    assert visited.asked_elsewhere(url) == []
 
 
 def test_the_page_quotes_a_damaged_file_as_text(browser: Browser, url: str, folder: Path) -> None:

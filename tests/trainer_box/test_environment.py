@@ -7,6 +7,7 @@ import pickle
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import stamina
@@ -15,7 +16,8 @@ from transformers.utils import get_json_schema
 from shared.errors import SyncError
 from shared.wordle import PROMPT, load_words, secret_for
 from tests.space_env.server import running
-from trainer_box.wordle import GAME_OVER, Wordle, dataset
+from trainer_box.environment import GAME_OVER, ChangedError, TinyWordle, Wordle, dataset
+from trainer_box.reward import Reward
 
 TINY = load_words("tiny")
 SECRET = secret_for(7, TINY)
@@ -36,10 +38,14 @@ def few_attempts() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def game(url: str, seed: int = 7, words: str = "tiny") -> AsyncIterator[Wordle]:
-    wordle = Wordle(url, words)
+async def game(url: str, seed: int = 7, words: str = "tiny", **options: Any) -> AsyncIterator[Wordle]:
+    wordle = Wordle(url, words, **options)
     wordle.reset(seed=seed)
     yield wordle
+    await close(wordle)
+
+
+async def close(wordle: Wordle) -> None:
     if wordle._client is not None:
         await wordle._client.close()
 
@@ -59,18 +65,50 @@ def test_trl_sees_one_tool_and_its_schema() -> None:
 
 def test_a_factory_can_be_sent_to_another_process_and_needs_no_server() -> None:
     factory = pickle.loads(pickle.dumps(functools.partial(Wordle, "http://127.0.0.1:1")))
-    assert factory().reset(prompt=[{"role": "user", "content": PROMPT}], seed=3) is None
+    assert factory().reset(prompt=[{"role": "user", "content": ""}], seed=3) == PROMPT
 
 
 def test_a_game_is_played_and_paid(url: str) -> None:
     async def play() -> None:
         async with game(url) as wordle:
             assert (await wordle.guess(OTHERS[0])).endswith(" 5 left")
-            assert await wordle.guess("zzzzz") == "invalid word 4 left"
+            assert await wordle.guess("zzzzz") == "invalid word 4 left (not in the word list)"
             assert (await wordle.guess(SECRET.upper())).endswith(" won")
             assert await wordle.get_reward() == pytest.approx(0.8)
 
     asyncio.run(play())
+
+
+def test_the_demos_environment_has_its_models_words_and_short_answers(url: str) -> None:
+    async def play() -> None:
+        wordle = TinyWordle(url)
+        wordle.reset(seed=7)
+        assert await wordle.guess("zzzzz") == "invalid word 5 left"
+        assert (await wordle.guess(SECRET)).endswith(" won")
+        await close(wordle)
+
+    asyncio.run(play())
+
+
+def test_the_reward_is_the_sum_of_its_parts_and_may_be_shaped(url: str) -> None:
+    async def play() -> tuple[Reward | None, Reward | None]:
+        async with game(url) as plain, game(url, shaping={"solved": 2.0, "turn": 0.0}) as shaped:
+            for wordle in (plain, shaped):
+                await wordle.guess(OTHERS[0])
+                await wordle.guess(SECRET)
+            return await plain.get_reward(), await shaped.get_reward()
+
+    plain, shaped = asyncio.run(play())
+    assert plain is not None and shaped is not None
+    assert [float(plain), float(shaped)] == pytest.approx([0.95, 2.0])
+    names = ["solved", "greens", "yellows", "invalid", "turns"]
+    assert list(plain.parts) == ["solved", *(f"reward_{name}" for name in names)]
+    assert plain == pytest.approx(sum(plain.parts[f"reward_{name}"] for name in names))
+
+
+def test_a_row_without_a_seed_stops_training() -> None:
+    with pytest.raises(SyncError, match="a row has no `seed`"):
+        Wordle("http://unused").reset(prompt=[])
 
 
 def test_guesses_after_the_end_change_nothing(url: str) -> None:
@@ -123,7 +161,7 @@ def test_a_row_may_choose_the_word_list(url: str) -> None:
 def test_whatever_a_model_sends_is_a_guess_and_uses_up_a_try(url: str, word: str) -> None:
     async def play() -> None:
         async with game(url) as wordle:
-            assert await wordle.guess(word) == "invalid word 5 left"
+            assert (await wordle.guess(word)).startswith("invalid word 5 left (")
 
     asyncio.run(play())
 
@@ -144,18 +182,58 @@ def test_a_dropped_connection_is_replaced_and_the_game_played_again(url: str, fe
 
 def test_a_restarted_server_gets_the_game_back(free_port: Callable[[], int], few_attempts: None) -> None:
     async def go_on(wordle: Wordle) -> None:
-        assert await wordle.guess(OTHERS[0]) == "invalid word 4 left"
-        assert wordle._client is not None
-        await wordle._client.close()
+        assert await wordle.guess(OTHERS[0]) == "invalid word 4 left (guessed before)"
+        await close(wordle)
 
     port = free_port()
     with asyncio.Runner() as runner:
         with running(port=port) as url:
-            wordle = Wordle(url)
+            wordle = Wordle(url, "tiny")
             wordle.reset(seed=7)
             assert runner.run(wordle.guess(OTHERS[0])).endswith(" 5 left")
         with running(port=port):
             runner.run(go_on(wordle))
+
+
+def test_a_game_that_the_restarted_server_answers_otherwise_has_no_reward(
+    free_port: Callable[[], int], few_attempts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go_on(wordle: Wordle) -> None:
+        with pytest.raises(ChangedError, match="guess 1 of seed 7 was '.* 5 left' and is '.* won' now"):
+            await wordle.guess(OTHERS[1])
+        with pytest.raises(ConnectionError, match="this game is lost"):
+            await wordle.guess(OTHERS[1])
+        assert await wordle.get_reward() is None
+        await close(wordle)
+
+    port = free_port()
+    with asyncio.Runner() as runner:
+        with running(port=port) as url:
+            wordle = Wordle(url, "tiny")
+            wordle.reset(seed=7)
+            assert runner.run(wordle.guess(OTHERS[0])).endswith(" 5 left")
+        monkeypatch.setattr("space_env.environment.secret_for", lambda seed, words: OTHERS[0])  # another release
+        with running(port=port):
+            runner.run(go_on(wordle))
+
+
+def test_a_server_that_is_killed_before_it_answers_is_played_with_again(
+    free_port: Callable[[], int], few_attempts: None
+) -> None:
+    """The guess was sent, and whether it was played is unknown: the game is replayed with it, once."""
+
+    async def guess_while_it_goes(wordle: Wordle) -> str:
+        assert wordle._client is not None and wordle._client._ws is not None
+        wordle._client._ws.transport.abort()
+        return await wordle.guess(OTHERS[1])
+
+    port = free_port()
+    with asyncio.Runner() as runner, running(port=port) as url:
+        wordle = Wordle(url, "tiny")
+        wordle.reset(seed=7)
+        runner.run(wordle.guess(OTHERS[0]))
+        assert runner.run(guess_while_it_goes(wordle)).endswith(" 4 left")
+        runner.run(close(wordle))
 
 
 def test_a_full_server_is_tried_again_until_a_place_is_free() -> None:
@@ -169,13 +247,13 @@ def test_a_full_server_is_tried_again_until_a_place_is_free() -> None:
                 await first._client.close()
                 assert (await waiting).endswith(" won")
 
-    with running(max_sessions=1) as url:
+    with running(capacity=1) as url:
         asyncio.run(play(url))
 
 
 def test_a_game_whose_server_stays_away_is_lost_and_has_no_reward(few_attempts: None) -> None:
     async def play(url: str) -> None:
-        wordle = Wordle(url)
+        wordle = Wordle(url, "tiny")
         wordle.reset(seed=7)
         with pytest.raises(ConnectionError, match="Failed to connect"):
             await wordle.guess("above")
@@ -196,7 +274,7 @@ def test_a_game_without_a_guess_whose_server_is_away_has_no_reward(few_attempts:
 
 def test_the_next_game_after_a_lost_one_is_played(free_port: Callable[[], int], few_attempts: None) -> None:
     port = free_port()
-    wordle = Wordle(f"http://127.0.0.1:{port}")
+    wordle = Wordle(f"http://127.0.0.1:{port}", "tiny")
     wordle.reset(seed=7)
 
     async def lose() -> None:
@@ -206,8 +284,7 @@ def test_the_next_game_after_a_lost_one_is_played(free_port: Callable[[], int], 
     async def win() -> None:
         wordle.reset(seed=7)
         assert (await wordle.guess(SECRET)).endswith(" won")
-        assert wordle._client is not None
-        await wordle._client.close()
+        await close(wordle)
 
     asyncio.run(lose())
     with running(port=port):
@@ -221,7 +298,7 @@ def test_the_key_is_sent_and_a_wrong_one_stops_training(monkeypatch: pytest.Monk
 
     async def wrong(url: str) -> None:
         async with game(url) as wordle:
-            with pytest.raises(ConnectionError, match="403"):
+            with pytest.raises(ConnectionError, match="401"):
                 await wordle.guess(SECRET)
             with pytest.raises(SyncError, match="refuses to play: .*ENV_API_KEY must hold its key") as refused:
                 await wordle.get_reward()
@@ -237,8 +314,8 @@ def test_the_key_is_sent_and_a_wrong_one_stops_training(monkeypatch: pytest.Monk
 def test_an_unknown_word_list_stops_training(url: str) -> None:
     async def play() -> None:
         async with game(url, words="huge") as wordle:
-            with pytest.raises(SyncError, match="refuses to play: no word list named 'huge'"):
-                with pytest.raises(ValueError, match="no word list named 'huge'"):
+            with pytest.raises(SyncError, match="refuses to play: Server error: no word list named 'huge'"):
+                with pytest.raises(RuntimeError, match="no word list named 'huge'"):
                     await wordle.guess(SECRET)
                 await wordle.get_reward()
 
@@ -262,7 +339,7 @@ def test_32_games_at_once_on_one_loop_stay_apart(url: str) -> None:
 def test_dataset_rows_have_the_task_and_distinct_seeds_below_those_of_evaluation() -> None:
     rows = dataset(500)
     assert rows.column_names == ["prompt", "seed"]
-    assert rows[0]["prompt"] == [{"role": "user", "content": PROMPT}]
+    assert rows[0]["prompt"] == [{"role": "user", "content": ""}]
     assert len(set(rows["seed"])) == 500
     assert 0 <= min(rows["seed"]) and max(rows["seed"]) < 1_000_000
 

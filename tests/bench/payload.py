@@ -1,17 +1,16 @@
-"""`make bench`: what a sync's payload costs in each encoding, in bytes and seconds, side by side in one run.
+"""What a sync's payload costs in each encoding, in bytes and seconds, side by side in one run.
 
 Steps are synthetic: bf16 weights of realistic scale, moved as AdamW moves them at the learning rate named.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from shared.bits import bits, spec_of
@@ -23,7 +22,6 @@ ELEMENTS = 8_000_000
 SCALE = 0.02
 LEARNING_RATES = (3e-7, 1e-6, 3e-6, 1e-5)
 LABEL = Label("bench", 1, "0" * 16, 0, "0" * 16)
-OUTPUT = Path("benchmarks.json")
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def timed(work: Callable[[], object]) -> float:
     return best
 
 
-def main() -> None:
+def run() -> tuple[Table, list[dict[str, Any]]]:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for rate in LEARNING_RATES for row in measure(rate, Path(folder))]
@@ -94,9 +92,4 @@ def main() -> None:
     for row in rows:
         cells = (f"{row.learning_rate:.0e}", f"{row.sparsity:.4f}", row.what)
         table.add_row(*cells, f"{row.ours:.4g}", f"{row.peer:.4g}", f"{row.ratio:.3f}")
-    Console().print(table)
-    OUTPUT.write_text(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return table, [{**asdict(row), "ratio": row.ratio} for row in rows]

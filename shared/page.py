@@ -1,0 +1,29 @@
+"""A Gradio page under a path of an app, its routes reduced to what looking at it needs. Knows how Gradio mounts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import gradio as gr
+from fastapi import FastAPI
+from starlette.routing import Mount
+
+from shared.monitor.guard import ReadOnly
+
+
+def mount(app: FastAPI, demo: gr.Blocks, path: str, css_paths: Sequence[Path]) -> None:
+    """Serve the page at `path` and a slash. It asks nothing of other machines: fonts are the visitor's own."""
+    gr.mount_gradio_app(
+        app,
+        demo,
+        path=path,
+        ssr_mode=False,
+        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        css_paths=list(css_paths),
+        footer_links=[],
+        run_history=False,
+        show_error=False,
+    )
+    mounted = app.router.routes.pop()
+    if not isinstance(mounted, Mount):
+        raise TypeError(f"Gradio mounted a {type(mounted).__name__}, expected a Mount; use the pinned release")
+    app.mount(path, ReadOnly(mounted.app))

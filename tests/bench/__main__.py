@@ -1,0 +1,35 @@
+"""`python -m tests.bench [PART ...]`: all parts, or those named; tables here, and rows in `benchmarks.json`."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import environment, payload
+
+OUTPUT = Path("benchmarks.json")
+PARTS: dict[str, Callable[[], tuple[Table, list[dict[str, Any]]]]] = {
+    "payload": payload.run,
+    "environment": environment.run,
+}
+
+
+def main(names: list[str]) -> int:
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"no part named {unknown[0]!r}; choose from {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    rows = []
+    for name in names or PARTS:
+        table, measured = PARTS[name]()
+        Console().print(table)
+        rows += [{"part": name, **row} for row in measured]
+    OUTPUT.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
