@@ -18,14 +18,16 @@ demo: setup ## the whole loop on this machine, e.g. DEMO_ARGS="--steps 20 --seed
 demo-seeds: setup ## five seeds and the frozen control, by hand
 	@$(BIN)/python -m trainer_box.seeds $(DEMO_ARGS)
 
-# Two at a time; what needs a vLLM server goes one after the other (`xdist_group`).
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest
+TWO_MODULES := -n 2 --dist loadscope
 
+# Of vLLM servers there is one at a time: each binds itself to the first core.
 test: setup ## the whole suite
-	@$(PYTEST)
+	@$(PYTEST) $(TWO_MODULES) -m "not vllm and not faults"
+	@$(PYTEST) -m "vllm and not faults"
 
 test-fast: setup ## the suite without real servers and training
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) $(TWO_MODULES) -m "not slow"
 
 test-faults: setup ## what a run survives, with real processes: about an hour
 	@$(BIN)/python -m tests.faults $(ROWS)

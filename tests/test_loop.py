@@ -18,7 +18,7 @@ import pytest
 from shared.bucket import open_bucket
 from shared.reader import RunReader, newest_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.timeout(600)]
 DEADLINE_S = 300
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from shared.errors import SyncError
 from trainer_box.demo import DemoArguments, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.timeout(600)]
 DEADLINE_S = 500
 ROOT = Path(__file__).parents[1]
 

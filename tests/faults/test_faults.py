@@ -5,7 +5,7 @@ import pytest
 from tests.faults.rows import ROWS, Row, play
 from tests.faults.stage import Stage
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 def _cases(is_short: bool) -> list[object]:

@@ -8,7 +8,7 @@ from tests.faults.rows import HUB
 from tests.faults.soak import flaws
 from tests.faults.stage import Stage
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("live_stage", [HUB], indirect=True)

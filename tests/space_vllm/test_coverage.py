@@ -11,7 +11,7 @@ from shared.errors import SyncError
 from space_vllm.tracing import Trace, trace
 from tests.space_vllm.vllm_models import VOCABULARY, Loaded, load, qwen3, save
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("imports vllm")]
+pytestmark = pytest.mark.slow  # imports vLLM
 
 Place = Callable[[Any, torch.Tensor], object]
 

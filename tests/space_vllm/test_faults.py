@@ -18,7 +18,7 @@ from tests.space_vllm.live_server import Server, in_float32
 from tests.space_vllm.tiny import POSITIONS, Weights, greedy, live_checksums, partly_changed, random_weights, regret
 from trainer_box.publisher import Publisher
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 
 TENSOR = "model.layers.0.mlp.up_proj.weight"  # the one that a wrong scatter concerns
 PROMPTS = (list(range(7, 31)), list(range(40, 50)), [5, 250, 5, 17])

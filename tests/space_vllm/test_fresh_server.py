@@ -23,7 +23,7 @@ from tests.space_vllm.tiny import (
     with_weights,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600), both_dtypes]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.timeout(600), both_dtypes]
 
 LAST = 20  # the version that is published while completions are in flight
 FROZEN, UNCHANGED, SIGNED, UNANNOUNCED = range(4, 8), 10, 12, 14  # other versions

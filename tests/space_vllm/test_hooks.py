@@ -8,7 +8,7 @@ import torch
 
 from tests.space_vllm.vllm_models import glm4_moe, lfm2, load, qwen3, save
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("imports vllm")]
+pytestmark = pytest.mark.slow  # imports vLLM
 
 
 def derived(model: torch.nn.Module) -> set[str]:

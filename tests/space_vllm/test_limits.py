@@ -131,7 +131,6 @@ def test_an_unsafe_configuration_ends_the_process_with_one_sentence(path: str, v
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("imports vllm")
 def test_vllms_own_configuration_is_judged_as_it_is_built(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_PLUGINS", "")  # none are to change this process
     from vllm.engine.arg_utils import EngineArgs

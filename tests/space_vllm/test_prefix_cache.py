@@ -8,7 +8,7 @@ import pytest
 
 from space_vllm.prefix_cache import cached_blocks, count_blocks, install
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("imports vllm")]
+pytestmark = pytest.mark.slow  # imports vLLM
 
 BLOCK = 16
 

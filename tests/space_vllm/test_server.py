@@ -23,7 +23,7 @@ from tests.space_vllm.tiny import (
 )
 from trainer_box.publisher import Publisher
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 
 PROMPT = list(range(7, 31))
 # Mean difference of log-probabilities. Another version's are more than ten times as far away.

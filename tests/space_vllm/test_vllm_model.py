@@ -26,7 +26,7 @@ from tests.space_vllm.vllm_models import (
     save,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("imports vllm")]
+pytestmark = pytest.mark.slow  # imports vLLM
 
 K, NORM, HEAD = "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "lm_head.weight"
 NOTHING, ALL, LAST = 7, 12, 20  # versions that change no element, and every one

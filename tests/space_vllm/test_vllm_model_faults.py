@@ -18,7 +18,7 @@ from space_vllm.receiver import Receiver, Staged, Version
 from tests.space_vllm.driving import audited, sync, undone
 from tests.space_vllm.vllm_models import VOCABULARY, Rig, Weights, lfm2, load, nudge, qwen3, same, save
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("imports vllm")]
+pytestmark = pytest.mark.slow  # imports vLLM
 
 EMBEDDING, DOWN = "model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight"
 CONV, IN = "model.layers.0.conv.conv.weight", "model.layers.0.conv.in_proj.weight"

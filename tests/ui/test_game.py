@@ -18,7 +18,7 @@ from tests.conftest import ROOT, RunningProcess
 from tests.space_env.server import get, has_sessions, status, wait_until
 from tests.ui.visits import SEEN_MS, Visit, brightness, visit
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("the page to play on")]
+pytestmark = pytest.mark.slow
 
 KEY = "sesame"
 TINY = load_words("tiny")
