@@ -135,6 +135,7 @@ def test_a_unit_that_is_deaf_to_the_request_is_killed(units: Units, monkeypatch:
 
 
 def test_leaving_the_context_stops_all_whatever_happened(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Units(tmp_path) as units:
         started = [start(units, "family"), units.start("other", "unit_family", [], {})]
         wait_until(lambda: all(unit.log.read_text() for unit in started))
@@ -142,7 +143,7 @@ def test_leaving_the_context_stops_all_whatever_happened(tmp_path: Path) -> None
         raise KeyboardInterrupt
     assert len(family) == 6
     assert not psutil.wait_procs(family, timeout=10)[1]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_free_port_passes_and_a_taken_one_is_told_with_the_option(free_port: Callable[[], int]) -> None:
