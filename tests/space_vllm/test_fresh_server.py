@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.timeout(600), both
 
 LAST = 20  # the version that is published while completions are in flight
 FROZEN, UNCHANGED, SIGNED, UNANNOUNCED = range(4, 8), 10, 12, 14  # other versions
-IN_FLIGHT, LONG = 16, 1800  # completions and their tokens: much longer than a sync takes
+IN_FLIGHT, LONG = 16, 1600  # completions and their tokens: much longer than a sync takes
 CACHED = [3 + number * 7 % 290 for number in range(400)]  # several of vLLM's blocks
 PROMPTS = (CACHED, CACHED[:200], list(range(7, 31)), [299, 5, 0, 17])
 TOLERANCE = {"float32": 0.01, "bfloat16": 0.08}  # of the mean difference of log-probabilities
