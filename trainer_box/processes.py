@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from shared.errors import SyncError
 
 LOOPBACK = "127.0.0.1"
 _STOP_S = 20.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TAIL_LINES = 15
 
 
@@ -100,10 +101,7 @@ class Units:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ignored = [
-            (number, signal.signal(number, signal.SIG_IGN))
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        ]
+        ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in _ENDING]
         for unit in self._units.values():
             unit.ask_to_stop()
         for unit in self._units.values():
@@ -115,12 +113,27 @@ class Units:
         return self._units[name]
 
     def start(self, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Unit:
-        self._units[name] = Unit(name, module, arguments, environment, self._folder / f"{name}.log")
+        with _undisturbed():  # or a process would be running that nobody knows
+            self._units[name] = Unit(name, module, arguments, environment, self._folder / f"{name}.log")
         return self._units[name]
 
     def dead(self, *, but: Unit) -> Unit | None:
         """A unit that has ended, `but` excepted."""
         return next((unit for unit in self._units.values() if unit is not but and unit.exit_code is not None), None)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A signal to end is answered when the context is over."""
+    arrived: list[int] = []
+    handlers = [(number, signal.signal(number, lambda number, _: arrived.append(number))) for number in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    for late in arrived:
+        signal.raise_signal(late)
 
 
 def free_port() -> int:

@@ -3,10 +3,12 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -144,6 +146,28 @@ def test_leaving_the_context_stops_all_whatever_happened(tmp_path: Path) -> None
     assert len(family) == 6
     assert not psutil.wait_procs(family, timeout=10)[1]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_unit_that_starts_while_a_signal_arrives_is_stopped_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[psutil.Process] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(psutil.Process(self.pid))
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("trainer_box.processes.subprocess.Popen", Interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), Units(tmp_path) as units:
+            start(units, "family")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(started) == 1
+    assert not psutil.wait_procs(started, timeout=10)[1]
 
 
 def test_a_free_port_passes_and_a_taken_one_is_told_with_the_option(free_port: Callable[[], int]) -> None:
