@@ -1,13 +1,30 @@
-"""A Gradio page under a path of an app, its routes reduced to what looking at it needs. Knows how Gradio mounts."""
+"""A Gradio page under a path of an app, its routes reduced to what looking at it needs. Knows how Gradio
+mounts and refreshes.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
 from starlette.routing import Mount
 
 from shared.monitor.guard import ReadOnly
+
+
+def refresh(demo: gr.Blocks, period_s: float, function: Callable[..., Any], inputs: Any, outputs: Any) -> None:
+    """Call `function`, which must answer at once, when the page is loaded and in each period. To be used in `demo`."""
+    gr.on(
+        [demo.load, gr.Timer(period_s).tick],
+        function,
+        inputs,
+        outputs,
+        show_progress="hidden",
+        queue=False,
+        concurrency_limit=None,
+        api_visibility="private",
+    )
 
 
 def mount(app: FastAPI, demo: gr.Blocks, path: str, css_paths: Sequence[Path]) -> None:

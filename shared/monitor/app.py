@@ -36,20 +36,11 @@ def build(source: SnapshotSource) -> gr.Blocks:
         )
         outputs = [seen, verdict, units, reward, sparsity, payload, payload_line, table]
 
-        def refresh(number: int) -> list[Any]:
+        def changed_since(number: int) -> list[Any]:
             snapshot = source()
             return [snapshot.number, view.verdict(snapshot, datetime.now(UTC)), *_changed(snapshot, number)]
 
-        gr.on(
-            [demo.load, gr.Timer(PERIOD_S).tick],
-            refresh,
-            seen,
-            outputs,
-            show_progress="hidden",
-            queue=False,
-            concurrency_limit=None,
-            api_visibility="private",
-        )
+        page.refresh(demo, PERIOD_S, changed_since, seen, outputs)
     return demo
 
 

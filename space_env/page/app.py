@@ -30,16 +30,7 @@ def build(status: Status) -> gr.Blocks:
             elem_id="game",
         )
         busy = gr.HTML("", html_template="<p>{{value}}</p>", js_on_load=None, elem_id="busy")
-        gr.on(
-            [demo.load, gr.Timer(PERIOD_S).tick],
-            lambda: sentence(status()),
-            None,
-            busy,
-            show_progress="hidden",
-            queue=False,
-            concurrency_limit=None,
-            api_visibility="private",
-        )
+        page.refresh(demo, PERIOD_S, lambda: sentence(status()), None, busy)
     return demo
 
 

@@ -180,6 +180,15 @@ def test_a_dropped_connection_is_replaced_and_the_game_played_again(url: str, fe
     asyncio.run(play())
 
 
+def cut_off(runner: asyncio.Runner, port: int) -> Wordle:
+    """In a game whose server has answered one guess, and has ended."""
+    with running(port=port) as url:
+        wordle = Wordle(url, "tiny")
+        wordle.reset(seed=7)
+        assert runner.run(wordle.guess(OTHERS[0])).endswith(" 5 left")
+    return wordle
+
+
 def test_a_restarted_server_gets_the_game_back(free_port: Callable[[], int], few_attempts: None) -> None:
     async def go_on(wordle: Wordle) -> None:
         assert await wordle.guess(OTHERS[0]) == "invalid word 4 left (guessed before)"
@@ -187,10 +196,7 @@ def test_a_restarted_server_gets_the_game_back(free_port: Callable[[], int], few
 
     port = free_port()
     with asyncio.Runner() as runner:
-        with running(port=port) as url:
-            wordle = Wordle(url, "tiny")
-            wordle.reset(seed=7)
-            assert runner.run(wordle.guess(OTHERS[0])).endswith(" 5 left")
+        wordle = cut_off(runner, port)
         with running(port=port):
             runner.run(go_on(wordle))
 
@@ -208,10 +214,7 @@ def test_a_game_that_the_restarted_server_answers_otherwise_has_no_reward(
 
     port = free_port()
     with asyncio.Runner() as runner:
-        with running(port=port) as url:
-            wordle = Wordle(url, "tiny")
-            wordle.reset(seed=7)
-            assert runner.run(wordle.guess(OTHERS[0])).endswith(" 5 left")
+        wordle = cut_off(runner, port)
         monkeypatch.setattr("space_env.environment.secret_for", lambda seed, words: OTHERS[0])  # another release
         with running(port=port):
             runner.run(go_on(wordle))
