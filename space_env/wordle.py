@@ -66,8 +66,6 @@ class Game:
             return f"a guess is {LETTERS} letters from a to z"
         if word not in self.words.allowed:
             return "not in the word list"
-        if any(word == t.word for t in self.tries):
-            return "guessed before"
         return ""
 
     def _text(self, word: str, marks: str) -> str:

@@ -31,9 +31,8 @@ class PracticeWordle:
         word = str(word).strip().lower()
         if self._over:
             return "game over"
-        valid = word in self._words.allowed and word not in self._guesses
         self._guesses.append(word)
-        return f"{self._judge(word) if valid else self._refuse()} {self._status()}"
+        return f"{self._judge(word) if word in self._words.allowed else self._refuse()} {self._status()}"
 
     def get_reward(self) -> float:
         """A win is worth more the sooner; else a little for the best guess. Invalid and unplayed guesses cost."""

@@ -50,7 +50,7 @@ ROWS = (
     Row(of_spaces.vllm_killed_while_applying, FOLDER),
     Row(of_spaces.vllm_killed_while_applying, HUB, is_short=True),
     Row(of_spaces.worker_stopped_while_applying, FOLDER),
-    Row(of_spaces.space_away, HUB, is_short=True),
+    Row(of_spaces.space_away, HUB),
     Row(of_spaces.answers_cut, HUB),
     Row(of_spaces.disk_full, FOLDER),
     Row(of_spaces.disk_full, HUB),

@@ -41,7 +41,7 @@ def test_a_lost_game_pays_for_its_best_guess_by_colour() -> None:
 
 
 def test_the_parts_add_up_to_the_reward() -> None:
-    reward = game("trace", "zzzzz", "trace").reward()
+    reward = game("trace", "zzzzz", "xxxxx").reward()
     assert reward.parts == pytest.approx(
         {"solved": 0, "greens": 0.12, "yellows": 0.02, "invalid": -0.2, "turns": -0.3}
     )

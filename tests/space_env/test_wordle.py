@@ -66,10 +66,9 @@ def test_an_invalid_guess_uses_up_a_try_and_says_why(word: str, reason: str) -> 
     assert played.tries_left == 5
 
 
-def test_a_repeated_guess_is_invalid_whatever_its_case() -> None:
-    played = game("trace")
-    assert played.guess("TRACE").reason == "guessed before"
-    assert played.tries_left == 4
+def test_a_repeated_guess_is_played_again() -> None:
+    played = game("trace").guess("TRACE")
+    assert (played.text, played.reason) == ("T-R+A+C?E+ 4 left", "")
 
 
 def test_an_invalid_last_guess_loses() -> None:
