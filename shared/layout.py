@@ -1,6 +1,7 @@
 """Where things lie in a bucket. All of a run is in the folder of its id; data and manifests are written once."""
 
 import re
+from collections.abc import Iterable
 
 # At least six digits and no more zeros in front than that takes, so that a version has one name.
 _VERSION = re.compile(r"(?:step_)?([0-9]{6}|[1-9][0-9]{6,8})(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|json)")
@@ -53,3 +54,12 @@ def version_of(path: str) -> int | None:
     """The version that a data file or manifest belongs to; None for any other file, an extra anchor's manifest too."""
     match = _VERSION.fullmatch(path.rsplit("/", 1)[-1])
     return int(match[1]) if match else None
+
+
+def by_version(paths: Iterable[str]) -> dict[int, list[str]]:
+    """The data files and manifests among the paths, by the version that they belong to."""
+    found: dict[int, list[str]] = {}
+    for path in paths:
+        if (version := version_of(path)) is not None:
+            found.setdefault(version, []).append(path)
+    return found

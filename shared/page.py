@@ -10,7 +10,7 @@ import gradio as gr
 from fastapi import FastAPI
 from starlette.routing import Mount
 
-from shared.monitor.guard import ReadOnly
+from shared.page_guard import ReadOnly
 
 
 def refresh(demo: gr.Blocks, period_s: float, function: Callable[..., Any], inputs: Any, outputs: Any) -> None:

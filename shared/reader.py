@@ -96,8 +96,7 @@ class RunReader:
 
     def versions(self) -> list[int]:
         """The numbers of all whole versions, lowest first."""
-        numbers = map(layout.version_of, self.bucket.files(layout.manifests(self.run_id)))
-        return sorted(number for number in numbers if number is not None)
+        return sorted(layout.by_version(self.bucket.files(layout.manifests(self.run_id))))
 
     def manifests(self) -> Iterator[Manifest]:
         """All whole versions, oldest first."""

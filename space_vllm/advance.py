@@ -4,7 +4,6 @@ Decides which files are synced in which order. What is asked for and what follow
 """
 
 import contextlib
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,13 @@ from shared.chain import Held
 from shared.errors import BucketError, ChainError, IntegrityError, SyncError
 from shared.types import Manifest, Run
 from space_vllm.engine import Engine, EngineError
+from space_vllm.log import LOG
 from space_vllm.requests import OlderRunError, Target
 from space_vllm.source import Source
 from space_vllm.space import Door, Served, State, Status, Sync, Timing
 from space_vllm.syncer import LostError, Syncer
 
 FATAL = (BucketError, EngineError, LostError)  # another way would not help
-
-_LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
 
 
 class Advance:
@@ -119,7 +117,7 @@ class Advance:
         except (BucketError, EngineError):
             raise
         except SyncError as error:
-            _LOG.warning("version %s (%s) cannot be used: %s", step.version, step.kind, error)
+            LOG.warning("version %s (%s) cannot be used: %s", step.version, step.kind, error)
             if not isinstance(error, LostError):
                 self._failed[_key(step)] = error
                 return
@@ -168,7 +166,7 @@ class Advance:
         self._target = Target(run, manifest)
         if self._door.is_open:
             self._remember()
-        _LOG.info(sync.log_line())
+        LOG.info(sync.log_line())
 
     def _serve_base(self) -> None:
         assert self._syncer.held is not None

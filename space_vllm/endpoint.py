@@ -1,7 +1,6 @@
 """The Space's own routes in vLLM's server, and what they share. The guard has checked the key before they run."""
 
 import asyncio
-import logging
 import os
 import signal
 from argparse import Namespace
@@ -18,6 +17,7 @@ from shared.types import LARGEST_VERSION
 from space_vllm.engine import Deadlines, Engine, EngineClient, EngineError
 from space_vllm.guard import STATE, Access
 from space_vllm.limits import refuse_unsafe
+from space_vllm.log import LOG
 from space_vllm.reconciler import Reconciler
 from space_vllm.settings import Settings
 from space_vllm.source import Source
@@ -26,7 +26,6 @@ from space_vllm.updates import Updates
 
 N = TypeVar("N", int, float)
 
-_LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
 _LOOK_S = 5.0
 _UPDATE_WAIT_S, _LONGEST_WAIT_S = 20.0, 50.0  # proxies cut an answer after about a minute
 
@@ -89,7 +88,7 @@ async def end_when_hung(engine: Engine, look_s: float) -> None:
     """Ends this server, for its parent to start another one, when its engine stays silent: vLLM alone never does."""
     while not engine.is_hung:
         await asyncio.sleep(look_s)
-    _LOG.critical("vLLM's engine does not answer any more; the server ends")
+    LOG.critical("vLLM's engine does not answer any more; the server ends")
     signal.raise_signal(signal.SIGTERM)
 
 

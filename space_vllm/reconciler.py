@@ -6,19 +6,17 @@ it has, or shuts its door and builds them anew; it never waits for a human.
 
 import asyncio
 import contextlib
-import logging
 import time
 
 from shared.errors import BucketError, ChainError, SyncError
 from shared.types import Manifest, Run
 from space_vllm.advance import FATAL, Advance
 from space_vllm.engine import Deadlines, Engine, EngineError
+from space_vllm.log import LOG
 from space_vllm.requests import Request, Target
 from space_vllm.source import Source
 from space_vllm.space import Door, Status, at_most
 from space_vllm.syncer import RefusedError, Syncer
-
-_LOG = logging.getLogger("vllm.delta_sync")  # below "vllm", so that vLLM's handlers print it
 
 
 class Reconciler:
@@ -69,7 +67,7 @@ class Reconciler:
                 await self._attempt(requests)
                 await self._idle()
             except Exception as error:  # whatever it is: without this task nothing is verified any more
-                _LOG.exception("the reconciler failed")
+                LOG.exception("the reconciler failed")
                 self._door.shut(f"the reconciler failed: {error!r}")
             if self._door.is_open:
                 delay = self._deadlines.retry
@@ -85,7 +83,7 @@ class Reconciler:
         except SyncError as error:
             failure = error
         except Exception as error:  # this task outlives whatever vLLM raises
-            _LOG.exception("a sync failed unexpectedly")
+            LOG.exception("a sync failed unexpectedly")
             failure = EngineError(f"the sync failed unexpectedly: {error!r}")
         if failure is not None:
             await self._fail(failure)
@@ -150,7 +148,7 @@ class Reconciler:
         counters.failed += 1
         counters.undone += isinstance(failure, RefusedError)
         counters.lost = self._syncer.losses
-        _LOG.warning("no sync: %s", failure)
+        LOG.warning("no sync: %s", failure)
 
     async def _idle(self) -> None:
         """Until a message arrives; recounts what is served from time to time."""

@@ -17,6 +17,7 @@ from transformers.utils.hub import HfHubHTTPError, LocalEntryNotFoundError, is_o
 
 from shared.bucket import open_bucket
 from shared.errors import BucketError
+from shared.output import complain
 from space_vllm.limits import check_arguments, check_config
 from space_vllm.plugin import NAME
 from space_vllm.settings import SettingError, Settings
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         check_port(settings.host, settings.port)
         check_model(settings)
     except (SettingError, BucketError) as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return 1
     asked = command(settings, arguments, on_cpu())
     server = Supervisor(asked, environment(os.environ), settings.host, settings.port, Limits())
@@ -120,7 +121,7 @@ def check_model(settings: Settings) -> None:
         reason = " ".join(str(error).split())
         if not _may_pass(error.__cause__):
             raise SettingError(f"MODEL {settings.model!r} cannot be had: {reason}") from error
-        print(f"MODEL {settings.model!r} cannot be had now: {reason}", file=sys.stderr)
+        complain(f"MODEL {settings.model!r} cannot be had now: {reason}")
         return
     check_config(Path(config))
 

@@ -39,7 +39,7 @@ def delete_old_data(bucket: Bucket, run_id: str, tried: int) -> None:
     Raises BucketError.
     """
     reader, stored = RunReader(bucket, run_id), bucket.files(layout.anchors(run_id))
-    data = _by_version([*stored, *bucket.files(layout.deltas(run_id))])
+    data = layout.by_version([*stored, *bucket.files(layout.deltas(run_id))])
     kept = _newest_anchors(reader, stored)
     oldest = kept[-1] if len(kept) == _KEPT_CHAINS else 0
     unlisted = data.keys() - set(reader.versions())
@@ -48,18 +48,10 @@ def delete_old_data(bucket: Bucket, run_id: str, tried: int) -> None:
         bucket.delete(old)
 
 
-def _by_version(paths: Collection[str]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for path in paths:
-        if (version := layout.version_of(path)) is not None:
-            found.setdefault(version, []).append(path)
-    return found
-
-
 def _newest_anchors(reader: RunReader, stored: Collection[str]) -> list[int]:
     """Versions of the newest anchors that have all their files, newest first."""
     found = list[int]()
-    for version in sorted(_by_version(stored), reverse=True):
+    for version in sorted(layout.by_version(stored), reverse=True):
         if len(found) < _KEPT_CHAINS and _is_start(reader, version, stored):
             found.append(version)
     return found

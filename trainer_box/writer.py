@@ -145,8 +145,7 @@ class Writer:
         return run
 
     def _numbers(self, folder: str) -> set[int]:
-        numbers = map(layout.version_of, self._bucket.files(folder))
-        return {number for number in numbers if number is not None}
+        return set(layout.by_version(self._bucket.files(folder)))
 
     def _claim(self, pointer: Pointer | None) -> None:
         """From now on the pointer names the newest version that can be read; a run without versions has none."""

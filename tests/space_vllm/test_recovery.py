@@ -197,7 +197,9 @@ def test_while_missed_versions_are_caught_up_health_is_503_and_answers_go_on(tmp
             newest = out.publish(make_weights(1, step=2).items())
         gate = space.client.held["delta_stage"] = asyncio.Event()
         assert (await space.update(newest, wait=0.1)).status_code == 202
-        assert (await space.status())["state"] == "catching_up"
+        async with asyncio.timeout(10):
+            while (await space.status())["state"] != "catching_up":
+                await asyncio.sleep(0.02)
         assert (await space.http.get("/health")).status_code == 503
         assert (await space.http.get("/v1/quick")).status_code == 200
         gate.set()

@@ -49,12 +49,12 @@ def test_another_address_than_that_of_the_environment_is_refused(argument: str) 
 
 
 def test_arguments_that_this_space_cannot_serve_with_end_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {"BUCKET": f"local:{tmp_path}", "VLLM_API_KEY": "key", "MODEL": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     assert serve.main(["--seed", "1", "-tp", "2"]) == 1
-    assert capsys.readouterr().err.startswith("--tensor-parallel-size 2: this Space serves with one worker only")
+    assert capfd.readouterr().err.startswith("--tensor-parallel-size 2: this Space serves with one worker only")
 
 
 def test_a_taken_port_is_refused() -> None:
@@ -69,13 +69,13 @@ def test_a_taken_port_is_refused() -> None:
 
 
 def test_a_folder_without_a_model_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     environment = {"BUCKET": f"local:{tmp_path}", "VLLM_API_KEY": "key", "HOST": "127.0.0.1", "PORT": "39217"}
     for name, value in {**environment, "MODEL": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     assert serve.main([]) == 1
-    printed = capsys.readouterr().err
+    printed = capfd.readouterr().err
     assert printed.startswith(f"MODEL is '{tmp_path}', but there is no config.json")
     assert printed.count("\n") == 1
 
@@ -105,12 +105,12 @@ def of_status(code: int) -> HfHubHTTPError:
 
 @pytest.mark.parametrize("cause", [of_status(429), of_status(503), LocalEntryNotFoundError("no network")])
 def test_nothing_is_said_against_a_model_while_the_hub_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cause: Exception
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], cause: Exception
 ) -> None:
     monkeypatch.setattr(serve, "is_offline_mode", lambda: False)
     monkeypatch.setattr(serve, "cached_file", Hub(cause))
     serve.check_model(replace(make_settings(tmp_path), model="someone/model"))
-    assert capsys.readouterr().err == "MODEL 'someone/model' cannot be had now: the Hub says no\n"
+    assert capfd.readouterr().err == "MODEL 'someone/model' cannot be had now: the Hub says no\n"
 
 
 @pytest.mark.parametrize("cause", [of_status(403), of_status(404), ValueError("no model id")])
