@@ -5,9 +5,10 @@ Knows the rules and what the environment answers. Knows no tokens and no model.
 
 import random
 from collections import Counter
+from string import ascii_lowercase
 from typing import Any
 
-from shared.wordle import GUESSES, PROMPT, WordList, feedback, render, secret_for
+from shared.wordle import GUESSES, LETTERS, PROMPT, WordList, feedback, render, secret_for
 from trainer_box.conversation import Message, tool_call, tool_result
 
 
@@ -81,10 +82,9 @@ class Teacher:
         return guesses
 
     def random_game(self, secret: str) -> list[str]:
-        """Words drawn without a thought."""
-        guesses = [self._rng.choice(self._words.answers)]
+        guesses = [careless_guess(self._words, self._rng)]
         while guesses[-1] != secret and len(guesses) < GUESSES:
-            guesses.append(self._rng.choice(self._words.answers))
+            guesses.append(careless_guess(self._words, self._rng))
         return guesses
 
     def game(self, strong_share: float) -> list[Message]:
@@ -100,6 +100,15 @@ class Teacher:
 
     def _expected_left(self, guess: str) -> int:
         return sum(n * n for n in Counter(self._marks[guess, secret] for secret in self._words.answers).values())
+
+
+def careless_guess(words: WordList, rng: random.Random) -> str:
+    """A word drawn without a thought. One in twenty is misspelt, to show how a game goes on after an invalid guess."""
+    word = rng.choice(words.answers)
+    if rng.random() < 0.95:
+        return word
+    place = rng.randrange(LETTERS)
+    return word[:place] + rng.choice(ascii_lowercase) + word[place + 1 :]
 
 
 def conversation(words: WordList, seed: int, guesses: list[str]) -> list[Message]:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from shared.wordle import ABSENT, ELSEWHERE, GUESSES, RIGHT, WordList
 from trainer_box.conversation import Message, qwen3_template, rollout_template
-from trainer_box.teacher import PracticeWordle, conversation
+from trainer_box.teacher import PracticeWordle, careless_guess, conversation
 
 VOCABULARY = 704
 END_OF_TURN, PADDING = "<|im_end|>", "<|endoftext|>"
@@ -83,5 +83,5 @@ def _corpus(words: WordList, rng: random.Random) -> Iterator[str]:
 
 
 def _random_game(words: WordList, rng: random.Random) -> list[Message]:
-    guesses = [rng.choice(words.answers) for _ in range(rng.randint(1, GUESSES))]
+    guesses = [careless_guess(words, rng) for _ in range(rng.randint(1, GUESSES))]
     return conversation(words, rng.randrange(1 << 30), guesses)[:-1]

@@ -119,8 +119,15 @@ def test_games_end_with_the_secret_or_with_the_last_try() -> None:
     for play in (teacher.strong_game, teacher.random_game):
         for secret in WORDS.answers[::8]:
             guesses = play(secret)
-            assert set(guesses) <= WORDS.allowed
             assert guesses.index(secret) == len(guesses) - 1 if secret in guesses else len(guesses) == GUESSES
+
+
+def test_only_the_random_player_makes_invalid_guesses_and_few() -> None:
+    teacher = Teacher(WORDS, random.Random(0))
+    strong = {guess for secret in WORDS.answers for guess in teacher.strong_game(secret)}
+    careless = [guess for secret in WORDS.answers for guess in teacher.random_game(secret)]
+    assert strong <= WORDS.allowed
+    assert 0 < sum(guess not in WORDS.allowed for guess in careless) < len(careless) / 10
 
 
 def test_the_practice_game_is_the_environments_game() -> None:
