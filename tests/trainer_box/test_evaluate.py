@@ -95,8 +95,8 @@ def test_a_won_game_is_not_played_on(tokenizer: PreTrainedTokenizerBase) -> None
 
 def test_invalid_guesses_are_counted_and_use_up_turns(tokenizer: PreTrainedTokenizerBase) -> None:
     score = play(tokenizer, [call("QQQQQ"), call("TOOLONG"), call(OTHERS[0]), call(OTHERS[0]), call(SECRET)])
-    assert (score.solve_rate, score.invalid_per_game, score.mean_turns) == (1.0, 3, 5)
-    assert score.mean_reward == pytest.approx(1 - 0.05 * 4 - 0.1 * 3)
+    assert (score.solve_rate, score.invalid_per_game, score.mean_turns) == (1.0, 2, 5)
+    assert score.mean_reward == pytest.approx(1 - 0.05 * 4 - 0.1 * 2)
 
 
 def test_a_lost_game_ends_after_six_turns(tokenizer: PreTrainedTokenizerBase) -> None:

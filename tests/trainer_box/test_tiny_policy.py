@@ -156,8 +156,8 @@ def test_the_shipped_model_calls_its_tool(model: PreTrainedModel, tokenizer: Pre
     answers = asyncio.run(local_policy(model, tokenizer, temperature=1.0)([prompt] * 40))
     messages = [parse_answer(tokenizer, prompt, answer, TOOLS) for answer in answers]
     calls = [call["function"] for message in messages for call in message.get("tool_calls", [])]
-    assert len(calls) >= 36
-    assert all(call["name"] == "guess" and len(call["arguments"]["word"]) == 5 for call in calls[:36])
+    assert all(call["name"] == "guess" for call in calls)
+    assert sum(len(call["arguments"]["word"]) == 5 for call in calls) >= 32  # of 40: it is weak on purpose
 
 
 def play(generate: Generate, tokenizer: PreTrainedTokenizerBase) -> float:
