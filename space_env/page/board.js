@@ -8,12 +8,22 @@ const NAMES = { "+": "right place", "?": "other place", "-": "not in the word" }
 const BEST_FIRST = "+?-";
 const find = (place) => element.querySelector(place);
 
-let socket = null, busy = false, typed = "", game = JSON.parse(sessionStorage.getItem("game")) || newGame();
+// In a frame of another site, a browser may refuse the page its storage; a game is then not kept when it is loaded anew.
+const kept = (() => {
+  try {
+    return window.sessionStorage;
+  } catch {
+    return { getItem: () => null, setItem: () => {} };
+  }
+})();
+
+let game, session, typed, early; // `early`: the keys pressed while an answer is under way, else null
 
 function newGame() {
   const { words, seed } = find("form.new").elements;
   const drawn = crypto.getRandomValues(new Uint32Array(1))[0] >>> 1;
-  return { words: words.value, seed: seed.value === "" ? drawn : Number(seed.value), tries: [], over: false };
+  const chosen = { words: words.value, seed: seed.value === "" ? drawn : Number(seed.value) };
+  return { ...chosen, tries: [], over: false, said: "Type a word and press Enter." };
 }
 
 function say(sentence) {
@@ -22,70 +32,97 @@ function say(sentence) {
 
 // ---- The session
 
-function connect() {
-  return new Promise((resolve, reject) => {
-    const opened = new WebSocket(new URL("ws", location.href).href.replace(/^http/, "ws"));
-    opened.onopen = () => resolve(opened);
-    opened.onclose = () => reject(new Error("The server cannot be reached."));
-  });
-}
+function Session(game) {
+  let socket = null, left = false;
 
-function ask(message) {
-  return new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error("The server does not answer.")), ANSWER_MS);
-    socket.onclose = (event) => reject(new Error(event.reason || "The connection was lost."));
-    socket.onmessage = (event) => {
-      const answer = JSON.parse(event.data);
-      if (answer.type === "error") reject(new Error(answer.data.message));
-      else resolve(answer.data);
-    };
-    socket.send(JSON.stringify(message));
-  });
-}
+  function connect() {
+    return new Promise((resolve, reject) => {
+      const opened = new WebSocket(new URL("ws", location.href).href.replace(/^http/, "ws"));
+      opened.onopen = () => (left ? opened.close() : resolve(opened));
+      opened.onclose = () => reject(new Error("The server cannot be reached."));
+    });
+  }
 
-async function resume() {
-  if (socket && socket.readyState === WebSocket.OPEN) return;
-  socket = await connect();
-  await ask({ type: "reset", data: { seed: game.seed, words: game.words } });
-  for (const { word } of game.tries) await ask({ type: "step", data: { word } });
-}
+  function ask(message) {
+    return new Promise((resolve, reject) => {
+      setTimeout(() => reject(new Error("The server does not answer.")), ANSWER_MS);
+      socket.onclose = (event) => reject(new Error(event.reason || "The connection was lost."));
+      socket.onmessage = (event) => {
+        const answer = JSON.parse(event.data);
+        if (answer.type === "error") reject(new Error(answer.data.message));
+        else resolve(answer.data);
+      };
+      socket.send(JSON.stringify(message));
+    });
+  }
 
-function leave() {
-  if (socket) socket.close();
-  socket = null;
+  async function resume() {
+    if (socket && socket.readyState === WebSocket.OPEN) return;
+    socket = await connect();
+    await ask({ type: "reset", data: { seed: game.seed, words: game.words } });
+    for (const { word } of game.tries) await ask({ type: "step", data: { word } });
+  }
+
+  function leave() {
+    left = true;
+    if (socket) socket.close();
+    socket = null;
+  }
+
+  async function play(word) {
+    left = false;
+    await resume();
+    return ask({ type: "step", data: { word } });
+  }
+
+  return { play, leave };
 }
 
 async function guess() {
-  const played = game;
-  busy = true;
+  const mine = session, word = typed;
+  early = [];
   say("...");
   try {
-    await resume();
-    const { observation, done } = await ask({ type: "step", data: { word: typed } });
-    if (played === game) take(observation, done);
+    const { observation, done } = await mine.play(word);
+    if (mine === session) take(word, observation, done);
   } catch (error) {
-    leave();
-    if (played === game) say(`${error.message} Press Enter to try again.`);
+    mine.leave();
+    if (mine === session) fail(error);
   }
-  busy = false;
 }
 
-function take(observation, done) {
-  game.tries.push({ word: typed, marks: observation.marks });
+function fail(error) {
+  early = null;
+  say(game.said = `${error.message} Press Enter to try again.`);
+}
+
+function take(word, observation, done) {
+  game.tries.push({ word, marks: observation.marks });
   game.over = done;
   typed = "";
-  if (done) leave();
-  const end = ` The word was ${(observation.secret || "").toUpperCase()}; seed ${game.seed}.`;
-  if (observation.won) say(`Solved in ${game.tries.length}.${end}`);
-  else if (done) say(`Not solved.${end}`);
-  else say(`${observation.valid ? "" : `That cost a guess: ${observation.reason}. `}Guesses left: ${observation.tries_left}.`);
+  if (done) session.leave();
+  say(game.said = outcome(observation, done));
   draw();
+  const keys = early;
+  early = null;
+  keys.forEach(type);
+}
+
+function outcome(observation, done) {
+  const end = ` The word was ${(observation.secret || "").toUpperCase()}; seed ${game.seed}.`;
+  if (observation.won) return `Solved in ${game.tries.length}.${end}`;
+  if (done) return `Not solved.${end}`;
+  return `${observation.valid ? "" : `That cost a guess: ${observation.reason}. `}Guesses left: ${observation.tries_left}.`;
 }
 
 // ---- What is typed and shown
 
 function type(key) {
-  if (busy || game.over) return;
+  if (game.over) return;
+  if (early) {
+    early.push(key);
+    return;
+  }
   if (key === "Enter" && typed.length < LETTERS) say(`A word has ${LETTERS} letters.`);
   else if (key === "Enter") guess();
   else if (key === "Backspace") typed = typed.slice(0, -1);
@@ -104,7 +141,7 @@ function tile(letter, mark) {
 }
 
 function draw() {
-  sessionStorage.setItem("game", JSON.stringify(game));
+  kept.setItem("game", JSON.stringify(game));
   const rows = [...game.tries, { word: typed, marks: "" }];
   const tiles = [];
   for (let row = 0; row < GUESSES; row++) {
@@ -150,12 +187,19 @@ document.addEventListener("keydown", (event) => {
 find("form.new").onsubmit = (event) => {
   event.preventDefault();
   document.activeElement.blur(); // what is typed next belongs to the board
-  leave();
-  game = newGame();
-  typed = "";
-  say("Type a word and press Enter.");
-  draw();
+  session.leave();
+  begin(newGame());
 };
 
+function begin(next) {
+  game = next;
+  session = new Session(game);
+  typed = "";
+  early = null;
+  find("form.new").elements.words.value = game.words;
+  say(game.said);
+  draw();
+}
+
 keyboard();
-draw();
+begin(JSON.parse(kept.getItem("game")) || newGame());

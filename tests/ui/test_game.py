@@ -1,12 +1,16 @@
 """The page on which a person plays: a real server process and a real browser, on loopback."""
 
+import functools
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -135,6 +139,90 @@ def test_a_page_that_was_loaded_anew_goes_on_with_its_game(browser: Browser, url
     load_anew(player)
     assert marks(player, 0) == feedback(WRONG[0], SECRET)
     enter(player, SECRET, "Solved in 2.")
+
+
+def test_a_game_that_has_ended_is_told_again_when_the_page_is_loaded_anew(browser: Browser, url: str) -> None:
+    player = sit_down(browser, url)
+    enter(player, SECRET, "Solved in 1.")
+    load_anew(player)
+    expect(player.page.locator(".say")).to_contain_text(f"The word was {SECRET.upper()}; seed 7.", timeout=SEEN_MS)
+    expect(player.page.get_by_label("Words")).to_have_value("tiny")
+
+
+class Delayed:
+    """The page's sockets, whose messages reach the server only when they are let through."""
+
+    def __init__(self, player: Visit) -> None:
+        self.waiting: list[tuple[WebSocketRoute, str | bytes]] = []
+        player.page.route_web_socket(re.compile("/play/ws$"), self._hold)
+        load_anew(player)
+
+    def wait_for(self, player: Visit, count: int) -> None:
+        for _ in range(SEEN_MS // 20):
+            if len(self.waiting) >= count:
+                return
+            player.page.wait_for_timeout(20)  # in which the routes are served
+        raise AssertionError(f"{len(self.waiting)} messages, not {count}")
+
+    def let_through(self, player: Visit, count: int) -> None:
+        """The next messages, each when it is there."""
+        for _ in range(count):
+            self.wait_for(player, 1)
+            server, message = self.waiting.pop(0)
+            server.send(message)
+
+    def _hold(self, route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        route.on_message(lambda message: self.waiting.append((server, message)))
+
+
+def test_what_is_typed_while_an_answer_is_under_way_comes_after_it(browser: Browser, url: str) -> None:
+    player = sit_down(browser, url)
+    sockets = Delayed(player)
+    for word in (*WRONG[:2], SECRET):
+        player.page.keyboard.type(word)
+        player.page.keyboard.press("Enter")
+    sockets.let_through(player, 4)  # a reset and three guesses
+    expect(player.page.locator(".say")).to_contain_text("Solved in 3.", timeout=SEEN_MS)
+    assert [marks(player, row) for row in (0, 1)] == [feedback(word, SECRET) for word in WRONG[:2]]
+
+
+def test_a_guess_that_was_under_way_costs_a_new_game_nothing(browser: Browser, url: str) -> None:
+    player = sit_down(browser, url)
+    sockets = Delayed(player)
+    player.page.keyboard.type(WRONG[0])
+    player.page.keyboard.press("Enter")
+    sockets.wait_for(player, 1)  # its reset
+    player.page.get_by_label("Seed").fill("7")
+    player.page.get_by_role("button", name="New game").click()
+    player.page.keyboard.type(SECRET)
+    player.page.keyboard.press("Enter")
+    sockets.let_through(player, 3)  # that reset, another one, and one guess
+    expect(player.page.locator(".say")).to_contain_text("Solved in 1.", timeout=SEEN_MS)
+
+
+@pytest.fixture
+def other_site(url: str, tmp_path: Path) -> Iterator[str]:
+    """A page that shows the game in a frame, as the Hub does. The browser takes `localhost` for another site."""
+    (tmp_path / "index.html").write_text(f'<iframe src="{url}/" width="600" height="900"></iframe>')
+    (tmp_path / "favicon.ico").touch()
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://localhost:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_it_can_be_played_in_a_frame_of_another_site(browser: Browser, other_site: str) -> None:
+    player = visit(browser, other_site)
+    inside = player.page.frame_locator("iframe")
+    inside.locator(".tile").first.click(timeout=SEEN_MS)
+    player.page.keyboard.type("zzzzz")
+    player.page.keyboard.press("Enter")
+    expect(inside.locator(".say")).to_contain_text("That cost a guess: not in the word list.", timeout=SEEN_MS)
+    assert player.errors == []
 
 
 def test_a_server_that_does_not_answer_is_said_to_and_tried_again(browser: Browser, url: str) -> None:
