@@ -4,6 +4,7 @@ The game itself is played by the server; this file knows how to reach it, and ho
 connection: reset to the same seed, then play the same guesses again, and see that the answers are the same.
 """
 
+import asyncio
 import os
 import random
 from collections.abc import Mapping
@@ -67,6 +68,7 @@ class Wordle:
         self._shaping = dict(shaping or {})
         self._reasons = reasons
         self._client: GenericEnvClient | None = None
+        self._turn = asyncio.Lock()  # of calls at once each would read the answer to another one
         self._begin(0, words)
 
     def reset(self, seed: int | None = None, words: str | None = None, **row: Any) -> str:
@@ -83,12 +85,13 @@ class Wordle:
         Args:
             word: A 5-letter English word.
         """
-        if self._failure is not None:
-            raise ConnectionError("this game is lost: the environment was out of reach")
-        if self._last.get("done"):
-            return GAME_OVER
-        self._guesses.append(str(word).encode("ascii", "replace").decode()[:MAX_SENT_LETTERS])
-        answer = await self._play()
+        async with self._turn:
+            if self._failure is not None:
+                raise ConnectionError("this game is lost: the environment was out of reach")
+            if self._last.get("done"):
+                return GAME_OVER
+            self._guesses.append(str(word).strip().encode("ascii", "replace").decode()[:MAX_SENT_LETTERS])
+            answer = await self._play()
         return f"{answer['text']} ({answer['reason']})" if answer["reason"] and self._reasons else str(answer["text"])
 
     async def get_reward(self) -> Reward | None:
@@ -97,9 +100,10 @@ class Wordle:
 
         Raises SyncError when the server refuses to play at all, so that training stops instead of learning nothing.
         """
-        if not self._last and self._failure is None:
-            with suppress(*FAILURES):  # kept in self._failure
-                await self._play()
+        async with self._turn:
+            if not self._in_step and self._failure is None:
+                with suppress(*FAILURES):  # kept in self._failure
+                    await self._play()
         if self._failure is None:
             sums = {f"reward_{name}": float(value) for name, value in self._last["parts"].items()}
             return Reward(self._last["score"], {"solved": float(self._last["won"]), **sums})

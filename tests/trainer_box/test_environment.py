@@ -79,6 +79,44 @@ def test_a_game_is_played_and_paid(url: str) -> None:
     asyncio.run(play())
 
 
+def test_guesses_made_at_once_are_played_one_after_the_other(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            answers = await asyncio.gather(*(wordle.guess(word) for word in OTHERS[:3]))
+            assert [answer[-6:] for answer in answers] == ["5 left", "4 left", "3 left"]
+            assert [answer[0] for answer in answers] == [word[0].upper() for word in OTHERS[:3]]
+            wordle.reset(seed=7)
+            assert await asyncio.gather(wordle.get_reward(), wordle.guess(SECRET)) == [
+                pytest.approx(-0.6),
+                "".join(f"{letter}+" for letter in SECRET.upper()) + " won",
+            ]
+            assert await wordle.get_reward() == 1.0
+
+    asyncio.run(play())
+
+
+def test_a_guess_whose_answer_nobody_waited_for_counts(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            await wordle.guess(OTHERS[0])
+            given_up = asyncio.create_task(wordle.guess(SECRET))
+            await asyncio.sleep(0)  # so that it has begun
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            assert given_up.cancelled()
+            assert await wordle.get_reward() == pytest.approx(0.95)
+
+    asyncio.run(play())
+
+
+def test_white_space_around_a_guess_is_no_part_of_it(url: str) -> None:
+    async def play() -> None:
+        async with game(url) as wordle:
+            assert (await wordle.guess(f"\u3000{' ' * 40}{SECRET}\n")).endswith(" won")
+
+    asyncio.run(play())
+
+
 def test_the_demos_environment_has_its_models_words_and_short_answers(url: str) -> None:
     async def play() -> None:
         wordle = TinyWordle(url)
