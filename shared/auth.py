@@ -14,13 +14,17 @@ def auth_headers(url: str, key: str | None, hub_token: str | None) -> dict[str, 
     """The Hub token goes to Spaces only, never to another host. Raises SyncError for a key that no header can hold."""
     headers = {}
     if key:
-        headers["Authorization"] = _bearer(key, f"the key for {url}")
+        headers["Authorization"] = bearer(key, f"the key for {url}")
     if hub_token and (urlsplit(url).hostname or "").endswith(_SPACES):
-        headers["X-HF-Authorization"] = _bearer(hub_token, "HF_TOKEN")
+        headers["X-HF-Authorization"] = bearer(hub_token, "HF_TOKEN")
     return headers
 
 
-def _bearer(secret: str, what: str) -> str:
-    if not (secret.isascii() and secret.isprintable()):  # an HTTP client would repeat it in its error
-        raise SyncError(f"{what} holds a line break or another character that no key has; set it anew")
+def bearer(secret: str, what: str) -> str:
+    """The header's value. Raises SyncError, which names `what` and not the secret, when no header can hold it."""
+    if not (secret.isascii() and secret.isprintable() and secret == secret.strip()):
+        # an HTTP client would cut it, or repeat it in its error
+        raise SyncError(
+            f"{what} holds a line break, white space around it or another character that no key has; set it anew"
+        )
     return f"Bearer {secret}"

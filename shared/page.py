@@ -43,4 +43,5 @@ def mount(app: FastAPI, demo: gr.Blocks, path: str, css_paths: Sequence[Path]) -
     mounted = app.router.routes.pop()
     if not isinstance(mounted, Mount):
         raise TypeError(f"Gradio mounted a {type(mounted).__name__}, expected a Mount; use the pinned release")
-    app.mount(path, ReadOnly(mounted.app))
+    refreshes = {number: len(function.inputs) for number, function in demo.fns.items()}
+    app.mount(path, ReadOnly(mounted.app, refreshes))

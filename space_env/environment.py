@@ -38,6 +38,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
 
     def reset(
         self,
+        /,
         seed: int | None = None,
         episode_id: str | None = None,
         words: str = "full",
@@ -45,13 +46,14 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         **kwargs: Any,
     ) -> WordleObservation:
         """The same seed and word list give the same secret; without a seed the secret is drawn at random.
-        `shaping` names weights of the reward that differ. After a refused reset there is no game."""
-        self._game = None
+        `shaping` names weights of the reward that differ. A reset that is refused, here or by OpenEnv before it comes
+        here, leaves the session as it was: a game under way goes on, and without one there is still none."""
         word_list = load_words(_checked_name(words))
         weights = _checked_shaping({} if shaping is None else shaping)
-        self._seed = secrets.randbelow(2**31) if seed is None else _checked_seed(seed)
-        self._episode = str(episode_id or uuid.uuid4())
-        self._game = Game(secret_for(self._seed, word_list), word_list, weights)
+        drawn = secrets.randbelow(2**31) if seed is None else _checked_seed(seed)
+        self._episode = _checked_episode(episode_id) or str(uuid.uuid4())
+        self._seed = drawn
+        self._game = Game(secret_for(drawn, word_list), word_list, weights)
         return _observe(self._game, PROMPT)
 
     def step(self, action: WordleAction, timeout_s: float | None = None, **kwargs: Any) -> WordleObservation:
@@ -65,6 +67,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
 
     async def reset_async(
         self,
+        /,
         seed: int | None = None,
         episode_id: str | None = None,
         words: str = "full",
@@ -115,6 +118,14 @@ def _checked_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise RefusedError(f"seed must be an integer, not {seed!r:.40}")
     return seed
+
+
+def _checked_episode(episode_id: Any) -> str:
+    if episode_id is None:
+        return ""
+    if not isinstance(episode_id, str) or len(episode_id) > 255:
+        raise RefusedError(f"episode_id must be a text of at most 255 characters, not {episode_id!r:.40}")
+    return episode_id
 
 
 def _checked_shaping(given: Any) -> Shaping:

@@ -2,7 +2,7 @@
 
 With a key, everything needs `Authorization: Bearer KEY` but the health check and the page. A game on the page is a
 session of `/ws` that is reached without the key, in numbers that leave room for those who have it. Without a key,
-whoever comes through a proxy, and so from elsewhere, is a stranger; who sits at this machine is trusted.
+whoever comes from the Internet is a stranger; who has a private address, as this machine's own, is trusted.
 """
 
 import hmac
@@ -12,12 +12,11 @@ import re
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared import strict_json
+from space_env import messages
 from space_env.frames import serve
-from space_env.sessions import PLAYER, STRANGER, TRUSTED, Caller, Desk, Kind
+from space_env.sessions import PLAYER, STRANGER, TRUSTED, Caller, Desk
 
 GAMES, PAGE_GAMES = "/ws", "/play/ws"
-MAX_MESSAGE_BYTES = 16 * 1024
 _OPEN = re.compile(r"/|/health|/favicon\.ico|/play(/.*)?")
 _NO_KEY = "wrong or missing key: send Authorization: Bearer ENV_API_KEY"
 
@@ -29,7 +28,7 @@ class Gate:
     def __init__(self, app: ASGIApp, desk: Desk, key: str | None) -> None:
         self._app = app
         self._desk = desk
-        self._expected = f"Bearer {key}".encode() if key else None
+        self._key = key.encode() if key else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -43,43 +42,47 @@ class Gate:
         if not (_OPEN.fullmatch(scope["path"]) or self._has_key(scope)):
             await _refuse(401, _NO_KEY, scope, receive, send)
         elif (body := await _body(receive)) is None:
-            await _refuse(413, f"a request has at most {MAX_MESSAGE_BYTES} bytes", scope, receive, send)
+            await _refuse(413, f"a request has at most {messages.MAX_BYTES} bytes", scope, receive, send)
         elif problem := _problem(body):
             await _refuse(422, f"the body is not JSON as it should be: {problem}", scope, receive, send)
         else:
             await self._app(scope, _replayed(body, receive), send)
 
     async def _open_game(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Without the query, with which OpenEnv's handler would join a session that another WebSocket opened."""
+        visitor, private = _visitor(scope)
         if scope["path"] == PAGE_GAMES:
-            caller = Caller(_visitor(scope), PLAYER)
-            scope = {**scope, "path": GAMES, "raw_path": GAMES.encode()}
+            kind = PLAYER
         elif scope["path"] != GAMES:
             return await _refuse(404, f"games are played at {GAMES}", scope, receive, send)
         elif not self._has_key(scope):
             return await _refuse(401, _NO_KEY, scope, receive, send)
         else:
-            caller = Caller(_visitor(scope), self._kind(scope))
-        await serve(self._app, self._desk, caller, scope, receive, send)
-
-    def _kind(self, scope: Scope) -> Kind:
-        return TRUSTED if self._expected is not None or _is_local(_visitor(scope)) else STRANGER
+            kind = TRUSTED if self._key is not None or private else STRANGER
+        scope = {**scope, "path": GAMES, "raw_path": GAMES.encode(), "query_string": b""}
+        await serve(self._app, self._desk, Caller(visitor, kind), scope, receive, send)
 
     def _has_key(self, scope: Scope) -> bool:
-        if self._expected is None:
+        if self._key is None:
             return True
-        return hmac.compare_digest(dict(scope["headers"]).get(b"authorization", b""), self._expected)
+        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        return hmac.compare_digest(given.strip(), self._key) and scheme.lower() == b"bearer"
 
 
-def _visitor(scope: Scope) -> str:
-    """The address, as the proxy in front of a Space has reported it: uvicorn puts it there."""
-    return scope["client"][0] if scope["client"] else ""
-
-
-def _is_local(visitor: str) -> bool:
+def _visitor(scope: Scope) -> tuple[str, bool]:
+    """Who asks, as the proxy in front of a Space reports it (uvicorn puts it there), and whether that is private.
+    One visitor has a whole /64 of IPv6."""
+    host = scope["client"][0] if scope["client"] else ""
     try:
-        return not ipaddress.ip_address(visitor).is_global
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return host, False
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            network = ipaddress.IPv6Network((int(address), 64), strict=False)
+            return str(network), not address.is_global
+        address = address.ipv4_mapped
+    return str(address), not address.is_global
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -90,7 +93,7 @@ async def _body(receive: Receive) -> bytes | None:
         if message["type"] == "http.disconnect":
             return body
         body += message.get("body", b"")
-        if len(body) > MAX_MESSAGE_BYTES:
+        if len(body) > messages.MAX_BYTES:
             return None
         more = message.get("more_body", False)
     return body
@@ -99,7 +102,7 @@ async def _body(receive: Receive) -> bytes | None:
 def _problem(body: bytes) -> str:
     """What is wrong with the body; empty when nothing is. FastAPI answers some that are wrong with a server error."""
     try:
-        strict_json.parse(body or b"null")
+        messages.parse(body or b"null")
     except ValueError as error:
         return str(error)
     return ""

@@ -13,7 +13,11 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass
 class Ledger:
-    """`episodes` are games that ended; `refused` and `reaped` count sessions by reason."""
+    """`episodes` are games that ended; `refused` and `reaped` count sessions by reason.
+
+    Reaped are those that the server ended: `idle` and `abandoned` said nothing for long, between games and in one;
+    `unresponsive` answered no ping or took nothing of what was sent; `flooding` waited for no answers.
+    """
 
     started: float = field(default_factory=time.monotonic)
     episodes: int = 0
@@ -32,7 +36,10 @@ class Ledger:
         self.latencies_s.append(seconds)
 
     def summary(self) -> dict[str, Any]:
-        """Latencies are of the newest steps, from the message's arrival to its answer's departure."""
+        """Latencies are of the newest steps, from when the server has read a message to when its answer is written.
+        Not seen: the way there and back, and how long the kernel held a message while the server was busy with others;
+        under load that is about as long again.
+        """
         return {
             "episodes": self.episodes,
             "solved": self.solved,

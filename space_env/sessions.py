@@ -40,12 +40,12 @@ class Kind:
 TRUSTED = Kind("trusted")
 STRANGER = Kind("stranger", each=64)
 PLAYER = Kind("player", each=4, together=64)
-"""Who has the key, or sits at this machine; who comes to a server without a key; who plays on the page."""
+"""Who has the key, or a private address; who comes to a server without a key; who plays on the page."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks for a session: the visitor's address, and what that allows."""
+    """Who asks for a session: the visitor's address or network, and what that allows."""
 
     visitor: str
     kind: Kind
@@ -53,7 +53,7 @@ class Caller:
 
 @dataclass(eq=False)
 class Session:
-    """`asked` is when its last message came in, `playing` whether a game is under way."""
+    """`asked` is when its last message arrived, `playing` whether a game is under way."""
 
     caller: Caller
     asked: float = field(default_factory=time.monotonic)

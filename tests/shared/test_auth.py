@@ -19,7 +19,7 @@ def test_the_hub_token_goes_to_no_other_host(url: str) -> None:
     assert auth_headers(url, "key", "hf_token") == {"Authorization": "Bearer key"}
 
 
-@pytest.mark.parametrize("secret", ["secret\n", "secr\u00e9t", "sec\tret"])
+@pytest.mark.parametrize("secret", ["secret\n", "secr\u00e9t", "sec\tret", " secret", "secret "])
 def test_a_key_that_no_header_can_carry_is_refused_without_being_told(secret: str) -> None:
     for keys in ((secret, None), (None, secret)):
         with pytest.raises(SyncError, match="line break") as caught:

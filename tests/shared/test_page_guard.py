@@ -30,11 +30,15 @@ def app() -> FastAPI:
     return asyncio.run(make())
 
 
-def ask(app: FastAPI, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
+def ask(
+    app: FastAPI, method: str, path: str, body: dict[str, object] | None = None, content: bytes | None = None
+) -> httpx.Response:
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://monitor") as client:
-            return await client.request(method, PATH + path, json=body)
+            return await client.request(
+                method, PATH + path, json=body, content=content, headers={"Content-Type": "application/json"}
+            )
 
     return asyncio.run(send())
 
@@ -56,6 +60,50 @@ def test_every_route_that_changes_something_is_closed(app: FastAPI) -> None:
     changing = {(method, path) for method, path in gradio_routes() if method not in ("GET", "HEAD")}
     assert ("POST", "/gradio_api/upload") in changing
     assert [route for route in sorted(changing) if ask(app, *route).text != REFUSAL] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"null", b"[]", b"x=1", b"{", b'{"data": []}', b'{"fn_index": 0}', b'{"session_hash": "abc"}'),
+        *(
+            b'{"data": [], "session_hash": "abc", "fn_index": %s}' % index
+            for index in (b"1", b"99", b"-1", b'"0"', b"null", b"0.0")
+        ),
+        *(
+            b'{"data": [], "session_hash": "abc", "fn_index": %s}' % index
+            for index in (b"true", b"false", b"1e300", b"[0]")
+        ),
+        *(
+            b'{"data": [], "session_hash": %s, "fn_index": 0}' % name
+            for name in (b"5", b'""', b'"a/b"', b'"%s"' % (b"a" * 65))
+        ),
+        *(b'{"data": [], "session_hash": "abc", "api_name": "x"}', b"[" * 3000, b'{"a": "%s"}' % (b"a" * 17_000)),
+    ],
+    ids=lambda body: body[:60].decode(),
+)
+def test_what_is_no_refresh_is_refused_before_gradio_has_it(
+    app: FastAPI, capfd: pytest.CaptureFixture[str], body: bytes
+) -> None:
+    answer = ask(app, "POST", "/gradio_api/run/predict", content=body)
+    assert (answer.status_code, len(answer.text.splitlines())) == (422, 1)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"data": []}, {"data": [1, 2, 3]}, {"data": {"a": 1}}, {"data": [{"path": "/etc/hostname"}]}),
+        *({"event_id": "x"}, {"batched": True}, {"simple_format": True}, {"event_data": 5}, {"request": {"a": 1}}),
+        *({"api_name": "x"}, {"trigger_id": "x"}, {"oauth_token": "x"}, {}),
+    ],
+    ids=str,
+)
+def test_a_refresh_is_the_same_whatever_else_comes_with_it(app: FastAPI, more: dict[str, object]) -> None:
+    plain: dict[str, object] = {"data": [None], "fn_index": 0, "session_hash": "plain"}
+    expected = ask(app, "POST", "/gradio_api/run/predict", plain).json()["data"][1]
+    answer = ask(app, "POST", "/gradio_api/run/predict", {"fn_index": 0, "session_hash": "more", **more})
+    assert (answer.status_code, answer.json()["data"][1]) == (200, expected)
 
 
 @pytest.mark.parametrize(

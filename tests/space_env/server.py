@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from space_env.app import environment_app
-from space_env.serve import PING_S, bind, server_of
+from space_env.serve import PING_S, REQUEST_S, bind, server_of
 from space_env.sessions import CAPACITY, PATIENCE, Desk, Patience
 
 DEADLINE_S = 20.0
@@ -25,10 +25,11 @@ def running(
     port: int = 0,
     patience: Patience = PATIENCE,
     ping_s: float = PING_S,
+    request_s: int = REQUEST_S,
 ) -> Iterator[str]:
     """The URL of a server that answers; it is stopped, with every connection to it, at the end."""
     listener = bind("127.0.0.1", port, unread_s=2 * ping_s)
-    server = server_of(environment_app(api_key, Desk(capacity, patience)), ping_s)
+    server = server_of(environment_app(api_key, Desk(capacity, patience)), ping_s, request_s)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

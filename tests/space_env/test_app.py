@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import logging
+import urllib.request
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -104,7 +106,16 @@ def test_a_step_before_a_reset_or_after_the_end_is_an_error_and_no_new_game(url:
     assert (state["data"]["step_count"], state["data"]["won"]) == (1, True)
 
 
-@pytest.mark.parametrize("frame", ["[1]", "5", "null", '"reset"', "{", "", " ", b'{"type":"state"}', b"\xff\x00"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        *("[1]", "5", "null", '"reset"', "{", "", " ", b'{"type":"state"}', b"\xff\x00"),
+        *('{"type":"reset","data":{"words":' + "[" * depth + "]" * depth + "}}" for depth in (250, 900)),
+        '{"type":"step","data":{"word":' + '{"a":' * 300 + "1" + "}" * 302,
+        '{"type":"reset","more":' + "[" * 300 + "]" * 300 + "}",
+    ],
+    ids=lambda frame: repr(frame[:24]),
+)
 def test_a_frame_that_is_no_message_is_an_error_and_keeps_the_game(url: str, frame: str | bytes) -> None:
     async def play() -> tuple[dict[str, Any], dict[str, Any]]:
         async with connect(socket_of(url), proxy=None) as socket:
@@ -133,11 +144,93 @@ def test_a_message_that_makes_no_sense_is_an_error_and_the_session_goes_on(
     assert (refused["type"], started["type"]) == ("error", "observation")
 
 
+REFUSED_RESETS = [
+    *({"seed": "x"}, {"words": "huge"}, {"shaping": 3}, {"episode_id": 5}),
+    "no object",
+]
+
+
+@pytest.mark.parametrize("data", REFUSED_RESETS, ids=str)
+def test_a_refused_reset_starts_no_game_that_would_be_counted_as_played(url: str, data: Any) -> None:
+    async def play() -> tuple[list[str], int]:
+        async with connect(socket_of(url), proxy=None) as socket:
+            await socket.send(json.dumps({"type": "reset", "data": data}))
+            answers = [json.loads(await socket.recv()), await exchange(socket, "step", word="above")]
+            return [answer["type"] for answer in answers], (await asyncio.to_thread(status, url))["playing"]
+
+    assert asyncio.run(play()) == (["error", "error"], 0)
+
+
+@pytest.mark.parametrize("data", REFUSED_RESETS, ids=str)
+def test_a_refused_reset_leaves_the_game_under_way(url: str, data: Any) -> None:
+    async def play() -> tuple[str, int, dict[str, Any]]:
+        async with connect(socket_of(url), proxy=None) as socket:
+            await exchange(socket, "reset", seed=7, words="tiny")
+            await socket.send(json.dumps({"type": "reset", "data": data}))
+            refused = json.loads(await socket.recv())
+            playing = (await asyncio.to_thread(status, url))["playing"]
+            return refused["type"], playing, await exchange(socket, "step", word=secret_for(7, TINY))
+
+    refused, playing, won = asyncio.run(play())
+    assert (refused, playing, won["data"]["observation"]["won"]) == ("error", 1, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"seed": seed} for seed in (7, -7, 2**70, None, "7", 7.0, True, [7])),
+        *({"episode_id": given} for given in ("mine", "", "x" * 256, 5, None)),
+        *({"words": "huge"}, {"shaping": {"grey": 1}}, {"self": 1}, {"action": 1, "timeout_s": "x", "unknown": {}}),
+    ],
+    ids=lambda arguments: str(arguments)[:40],
+)
+def test_a_reset_over_http_takes_and_refuses_what_one_over_a_websocket_does(
+    url: str, arguments: dict[str, Any]
+) -> None:
+    async def reset() -> dict[str, Any]:
+        async with connect(socket_of(url), proxy=None) as socket:
+            return await exchange(socket, "reset", **arguments)
+
+    code, over_http = post(f"{url}/reset", json.dumps(arguments).encode())
+    over_websocket = asyncio.run(reset())
+    if over_websocket["type"] == "error":
+        assert (code, over_http) == (409, {"error": over_websocket["data"]["message"]})
+    else:
+        assert (code, {**over_websocket["data"], "metadata": None}) == (200, over_http)
+
+
+def test_only_the_socket_that_opened_a_session_has_it(url: str) -> None:
+    async def play() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        async with connect(socket_of(url), proxy=None) as first:
+            await exchange(first, "reset", seed=7, words="tiny")
+            request = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
+            told = await exchange(first, "mcp", **request)
+            async with connect(socket_of(url, "/ws?session_id=any"), proxy=None) as second:
+                return told, await exchange(second, "state"), await exchange(first, "state")
+
+    told, second, first = asyncio.run(play())
+    assert (told["type"], told["data"]["error"]["message"]) == ("mcp", "this environment has no MCP tools")
+    assert (first["data"]["words"], second["data"]["words"]) == ("tiny", None)
+
+
 def test_plain_http_never_continues_or_reveals_a_game(url: str) -> None:
     assert get(f"{url}/state")[1]["secret"] is None
     code, refused = post(f"{url}/step", b'{"action": {"word": "above"}}')
-    assert (code, refused["error"].split(":")[0]) == (409, "no game on this connection")
+    assert (code, refused["error"].split(": ")[1]) == (409, "games are played over the WebSocket /ws")
     assert post(f"{url}/reset", b'{"seed": 7}')[1]["observation"]["secret"] is None
+
+
+@pytest.mark.parametrize("path", ["/wordle/splits", "/list_environments", "/wordle/tasks", "/wordle/num_tasks"])
+def test_what_this_environment_has_not_is_not_found(url: str, path: str) -> None:
+    assert get(f"{url}{path}")[0] == 404
+    assert post(f"{url}{path}", b"{}")[0] == 404
+    assert not [route for route in get(f"{url}/openapi.json")[1]["paths"] if "{" in route or "environments" in route]
+
+
+def test_the_health_check_is_answered_without_a_body_too(url: str) -> None:
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/health", method="HEAD"), timeout=20) as answer:
+        assert (answer.status, answer.read()) == (200, b"")
+    assert get(f"{url}/health") == (200, {"status": "healthy"})
 
 
 def test_sessions_are_opened_by_websockets_only(url: str) -> None:
@@ -226,3 +319,22 @@ def test_openenv_finds_the_environment_valid(url: str) -> None:
     assert report["passed"], report
     static = run_validation(ROOT / "space_env", max_level=Level.STATIC, skip_build=True)
     assert static.verdict == Verdict.PASS
+
+
+def test_a_refused_upgrade_is_no_error_of_the_server() -> None:
+    records: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("uvicorn.error")
+
+    async def knock(url: str, path: str) -> None:
+        async with connect(socket_of(url, path), proxy=None):
+            pytest.fail("it was let in")
+
+    with running(api_key="sesame") as url:
+        logger.addHandler(handler)
+        for path, code in (("/ws", 401), ("/nothing", 404)):
+            with pytest.raises(InvalidStatus, match=str(code)):
+                asyncio.run(knock(url, path))
+    logger.removeHandler(handler)
+    assert records == []

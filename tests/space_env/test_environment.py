@@ -75,17 +75,37 @@ def test_a_step_after_the_end_is_an_error_and_changes_nothing() -> None:
         ({"words": ["tiny"]}, r"no word list named \['tiny'\]; choose"),
         ({"seed": "7"}, "seed must be an integer, not '7'"),
         ({"seed": 7.5}, "seed must be an integer, not 7.5"),
+        ({"seed": 7.0}, "seed must be an integer, not 7.0"),
         ({"seed": True}, "seed must be an integer, not True"),
+        ({"episode_id": 5}, "episode_id must be a text of at most 255 characters, not 5"),
+        ({"episode_id": "x" * 256}, "episode_id must be a text of at most 255 characters, not 'xxx"),
         ({"shaping": 3}, "shaping must name weights of the reward, as {'green': 0.1}, not 3"),
         ({"shaping": {"grey": 1}}, "no weight named 'grey'; choose from solved, green"),
     ],
 )
-def test_a_reset_that_is_refused_leaves_no_game_to_go_on_with(arguments: dict[str, Any], message: str) -> None:
+def test_a_reset_that_is_refused_leaves_the_game_as_it_was(arguments: dict[str, Any], message: str) -> None:
     environment = started()
+    step(environment, OTHERS[0])
+    before = environment.state
     with pytest.raises(RefusedError, match=message):
-        environment.reset(**arguments)
+        environment.reset(**{"seed": 8, "episode_id": "other", **arguments})
+    assert environment.state == before
+    assert step(environment, SECRET).won
+
+
+def test_a_reset_that_is_refused_starts_no_game() -> None:
+    environment = WordleEnvironment()
+    with pytest.raises(RefusedError, match="no word list"):
+        environment.reset(words="huge")
     with pytest.raises(RefusedError, match="no game on this connection"):
         step(environment, SECRET)
+
+
+@pytest.mark.parametrize("name", ["self", "cls", "action", "kwargs", "timeout_s", "report"])
+def test_an_argument_that_is_not_known_is_ignored_whatever_its_name(name: str) -> None:
+    more: dict[str, Any] = {name: 1}
+    assert WordleEnvironment().reset(seed=7, **more).turn == 0
+    assert asyncio.run(WordleEnvironment().reset_async(seed=7, **more)).turn == 0
 
 
 def test_the_weights_of_the_reward_are_a_games_own() -> None:

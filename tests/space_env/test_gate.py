@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from space_env.gate import MAX_MESSAGE_BYTES, Gate
+from space_env.gate import Gate
+from space_env.messages import MAX_BYTES
 from space_env.sessions import Desk
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -55,10 +56,16 @@ def test_the_key_opens(scope_type: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [b"", b"Bearer", b"Bearer ", b"sesame", b"bearer sesame", b"Bearer sesame2", b"Bearer \xff\xfe"]
+    "given",
+    [b"", b"Bearer", b"Bearer ", b"sesame", b"Bearersesame", b"Basic sesame", b"Bearer sesame2", b"Bearer \xff\xfe"],
 )
 def test_anything_else_is_answered_with_401(given: bytes) -> None:
     assert sent("http", "/status", [(b"authorization", given)])[0]["status"] == 401
+
+
+@pytest.mark.parametrize("scheme", [b"bearer", b"BEARER", b"Bearer "])
+def test_the_scheme_is_read_as_http_has_it(scheme: bytes) -> None:
+    assert reached(sent("http", "/status", [(b"authorization", scheme + b" sesame")]))
 
 
 def test_no_header_is_answered_with_401() -> None:
@@ -100,19 +107,19 @@ def test_start_and_stop_of_the_server_pass() -> None:
 
 
 def test_a_body_of_the_largest_size_arrives_whole_in_one_piece() -> None:
-    half = b"1" * (MAX_MESSAGE_BYTES // 2 - 1)
+    half = b"1" * (MAX_BYTES // 2 - 1)
     (message,) = sent("http", "/step", [KEY], body=[b'"' + half, b"", half + b'"'])
     assert message["body"] == b'"' + half + half + b'"'
 
 
-@pytest.mark.parametrize("body", [b"{", b"NaN", b"\xff", b'"\\ud800"', b'{"a": 1, "a": 2}'])
+@pytest.mark.parametrize("body", [b"{", b"NaN", b"\xff", b'"\\ud800"', b'{"a": 1, "a": 2}', b"[" * 300 + b"]" * 300])
 def test_a_body_that_is_not_json_in_one_sense_only_is_refused(body: bytes) -> None:
     start, answer = sent("http", "/step", [KEY], body=[body])
     assert start["status"] == 422
     assert json.loads(answer["body"])["error"].startswith("the body is not JSON as it should be: ")
 
 
-@pytest.mark.parametrize("pieces", [[b"x" * (MAX_MESSAGE_BYTES + 1)], [b"x" * 1000] * 100])
+@pytest.mark.parametrize("pieces", [[b"x" * (MAX_BYTES + 1)], [b"x" * 1000] * 100])
 def test_a_body_that_is_too_large_is_refused_however_it_comes(pieces: list[bytes]) -> None:
     start, body = sent("http", "/step", [KEY], body=pieces)
     assert (start["status"], json.loads(body["body"])["error"]) == (413, "a request has at most 16384 bytes")
@@ -139,6 +146,41 @@ def seats(path: str, address: str, key: str | None, headers: Headers = ()) -> in
     return open_
 
 
+def places(addresses: Sequence[str]) -> int:
+    """How many of strangers that come one after the other, and stay, are one visitor too many."""
+    desk = Desk()
+
+    async def hold(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(3600)
+
+    async def come_all() -> None:
+        scope: dict[str, Any] = {"type": "websocket", "path": "/play/ws", "headers": []}
+        callers = [{**scope, "client": (address, 1)} for address in addresses]
+        tasks = [asyncio.create_task(Gate(hold, desk, None)(caller, connecting, nowhere)) for caller in callers]
+        await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(come_all())
+    return int(desk.status()["refused"].get("visitor", 0))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "refused"),
+    [
+        ([f"2001:db8:1:2::{i:x}" for i in range(1, 11)], 6),
+        ([f"2001:db8:1:{i:x}::1" for i in range(1, 11)], 0),
+        (["8.8.8.8"] * 5 + ["::ffff:8.8.8.8"] * 5, 6),
+        ([f"::ffff:8.8.8.{i}" for i in range(10)], 0),
+        ([f"8.8.8.{i}" for i in range(10)], 0),
+    ],
+    ids=["one network", "ten networks", "one address in two forms", "ten in the other form", "ten addresses"],
+)
+def test_who_counts_as_one_visitor_of_whom_four_may_play(addresses: list[str], refused: int) -> None:
+    assert places(addresses) == refused
+
+
 async def connecting() -> Message:
     return {"type": "websocket.connect"}
 
@@ -156,6 +198,9 @@ async def nowhere(message: Message) -> None:
         ("/ws", "unknown", None, [], 64),
         ("/ws", "127.0.0.1", None, [], 256),
         ("/ws", "192.168.1.20", None, [], 256),
+        ("/ws", "::ffff:192.168.1.20", None, [], 256),
+        ("/ws", "::ffff:8.8.8.8", None, [], 64),
+        ("/ws", "fe80::1%eth0", None, [], 256),
         ("/play/ws", "8.8.8.8", "sesame", [], 4),
         ("/play/ws", "127.0.0.1", None, [], 4),
     ],
