@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import hf_xet
@@ -18,7 +18,7 @@ from huggingface_hub.errors import BucketBatchError, HfHubHTTPError, OfflineMode
 from shared import strict_json
 from shared.errors import BucketError, MissingFileError
 
-_REMEDIES = {
+REMEDIES = {
     400: "the Hub does not take such a request; this huggingface_hub may be too old for it",
     401: "the token is missing or not valid; set HF_TOKEN",
     402: "the account's plan does not cover it",
@@ -56,8 +56,8 @@ def explained(what: str) -> Iterator[None]:
         raise translated(error, what) from None
 
 
-def translated(error: Exception, what: str) -> BucketError:
-    """A PassingError where the error may pass by itself."""
+def translated(error: Exception, what: str, remedies: Mapping[int, str] = REMEDIES) -> BucketError:
+    """A PassingError where the error may pass by itself. `remedies` say what to do about a status of the Hub."""
     if isinstance(error, OfflineModeIsEnabled):
         return BucketError(f"{what}: HF_HUB_OFFLINE is set; unset it to use a bucket on the Hub")
     if isinstance(error, BucketBatchError):
@@ -65,10 +65,10 @@ def translated(error: Exception, what: str) -> BucketError:
         told = plain(reasons, _key(error.response)) or "no reason given"
         return PassingError(f"{what}: the Hub could not do it: {told}")
     if isinstance(error, httpx2.HTTPStatusError | HfHubHTTPError):
-        return _refused(what, error.response)
+        return _refused(what, error.response, remedies)
     status = status_of(error)
     if status is not None:
-        return _refusal(what, status)
+        return _refusal(what, status, remedies)
     return _of_this_machine(error, what) or _broken(error, what)
 
 
@@ -91,18 +91,20 @@ def plain(text: str, key: str = "") -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
-def _refused(what: str, response: httpx2.Response) -> BucketError:
+def _refused(what: str, response: httpx2.Response, remedies: Mapping[int, str]) -> BucketError:
     if response.status_code == 404 and response.headers.get("X-Error-Code") == "EntryNotFound":
         return MissingFileError(f"{what}: there is no such file")
-    return _refusal(what, response.status_code, _reason(response), _asked_wait(response.headers))
+    return _refusal(what, response.status_code, remedies, _reason(response), _asked_wait(response.headers))
 
 
-def _refusal(what: str, status: int, reason: str = "", wait_s: float = 0.0) -> BucketError:
+def _refusal(
+    what: str, status: int, remedies: Mapping[int, str], reason: str = "", wait_s: float = 0.0
+) -> BucketError:
     passes = status in (408, 425, 429) or status >= 500
     other = (
         "the Hub does not answer as it should; try again later" if passes else "the Hub refuses it, as it would again"
     )
-    sentence = f"{what}: HTTP {status}: {_REMEDIES.get(status, other)}"
+    sentence = f"{what}: HTTP {status}: {remedies.get(status, other)}"
     sentence += f", in {wait_s:.0f} s" if wait_s else ""
     sentence += f" (the Hub says: {reason})" if reason else ""
     return PassingError(sentence, wait_s) if passes else BucketError(sentence)

@@ -1,4 +1,4 @@
-"""A stand-in for the Hub: buckets on loopback, for the real huggingface_hub and hf_xet clients, with faults on demand.
+"""A stand-in for the Hub: buckets and Spaces on loopback, for the real clients of the Hub, with faults on demand.
 
     with stand_in() as hub:                                   # on a thread; hub.url is what HF_ENDPOINT should be
         hub.inject("status", "batch", status=503, times=2)    # the next two batches are answered 503
@@ -9,8 +9,10 @@
 
 `inject(kind, on, ...)`: faults wait in order, and the first that fits a request strikes it. They do not add up.
 - `on` is what is asked for. Of the Hub ("hub" for all): "write-token", "read-token", "batch" (uploads and deletes take
-  effect), "info" (single paths), "tree" (listings), "resolve". Of its storage ("storage" for all): "xorb-upload",
-  "shard", "reconstruction", "xorb" (where downloads get their bytes from). "any" is everything.
+  effect), "info" (single paths), "tree" (listings), "resolve", "bucket" (whether it is there), "bucket-create"; about
+  Spaces "whoami", "space", "space-create", "duplicate", "card", "preupload", "commit", and "settings", whose `path` is
+  one of secrets, variables, hardware, sleeptime, runtime, pause, restart. Of its storage ("storage" for all):
+  "xorb-upload", "shard", "reconstruction", "xorb" (where downloads get their bytes from). "any" is everything.
 - `path` limits it to requests that name a path in which it occurs: "batch", "info", "tree", "resolve" and
   "reconstruction" do. `times` is how many it strikes, 0: all. `after` is how many it lets pass before.
 - `kind` is what happens:

@@ -1,4 +1,7 @@
-"""The Hub's bucket API and Xet's storage API, as far as huggingface_hub 2.4 and hf_xet 1.8 use them for buckets."""
+"""The Hub's bucket API and Xet's storage API, as far as huggingface_hub 2.4 and hf_xet 1.8 use them for buckets.
+
+Spaces are in tests.hub.spaces.
+"""
 
 import asyncio
 import json
@@ -14,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tests.hub.faults import HUB, Broken, Fault, Faults, Struck
+from tests.hub.spaces import Spaces
 from tests.hub.store import Entry, Store, byte_range
 from tests.hub.xet import Segment, files_of
 
@@ -28,6 +32,7 @@ class StandInHub:
         self.faults = Faults()
         self._store = Store(folder)
         self._token, self._bucket = token, bucket
+        self._spaces = Spaces(lambda name: name == bucket or bool(self._store.entries(name)))
 
     def app(self) -> Starlette:
         api = "/api/buckets/{user}/{name}"
@@ -43,11 +48,13 @@ class StandInHub:
             ("shard", "POST", "/xet/v1/shards", self._add_shard),
             ("reconstruction", "GET", "/xet/v1/reconstructions/{hash}", self._reconstruct),
             ("xorb", "GET", "/xet/xorbs/{hash}", self._xorb),
+            *self._spaces.served(),
         ]
         routes = [Route(path, _Endpoint(self, name, act), methods=[method]) for name, method, path, act in served]
         telemetry = Route("/xet/v1/telemetry", self._telemetry, methods=["POST"])
         control = Route("/control/{place}", self._control, methods=["GET", "POST", "DELETE"])
-        return Starlette(routes=[*routes, telemetry, control, Route("/health", self._health)])
+        app = Route("/app/{owner}/{repo}/health", self._app_health)
+        return Starlette(routes=[*routes, telemetry, control, app, Route("/health", self._health)])
 
     def refusal(self, endpoint: str, request: Request) -> Response | None:
         """The answer to one who may not, or whose bucket is not there."""
@@ -55,7 +62,7 @@ class StandInHub:
             return None
         if self._token is not None and request.headers.get("authorization") != f"Bearer {self._token}":
             return JSONResponse({"error": "Invalid credentials in Authorization header"}, 401)
-        if self._bucket is not None and _bucket(request) != self._bucket:
+        if self._bucket is not None and "user" in request.path_params and _bucket(request) != self._bucket:
             return JSONResponse({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
         return None
 
@@ -67,7 +74,7 @@ class StandInHub:
             return [str(path) for path in (await request.json())["paths"]]
         if endpoint == "reconstruction":
             return self._store.paths_of(request.path_params["hash"])
-        return [request.path_params["path"]] if "path" in request.path_params else []
+        return [str(request.path_params[name]) for name in ("path", "kind") if name in request.path_params]
 
     async def _control(self, request: Request) -> Response:
         match request.method, request.path_params["place"]:
@@ -79,10 +86,19 @@ class StandInHub:
                 self.faults.clear()
             case "DELETE", "files":
                 self._store.empty()
+                self._spaces.empty()
+            case "GET", "spaces":
+                return JSONResponse(self._spaces.described())
+            case "POST", "spaces":
+                self._spaces.change(**await request.json())
         return JSONResponse(self.faults.counts)
 
     async def _health(self, request: Request) -> Response:
         return Response()
+
+    async def _app_health(self, request: Request) -> Response:
+        name = f"{request.path_params['owner']}/{request.path_params['repo']}"
+        return Response(status_code=200 if self._spaces.is_healthy(name) else 503)
 
     async def _telemetry(self, request: Request) -> Response:
         return JSONResponse({})

@@ -8,7 +8,9 @@ from typing import Literal, get_args
 
 from starlette.types import Message, Receive, Send
 
-HUB = ("write-token", "read-token", "batch", "info", "tree", "resolve")
+BUCKETS = ("write-token", "read-token", "batch", "info", "tree", "resolve", "bucket", "bucket-create")
+SPACES = ("whoami", "space-create", "duplicate", "space", "card", "preupload", "commit", "settings")
+HUB = (*BUCKETS, *SPACES)
 STORAGE = ("xorb-upload", "shard", "reconstruction", "xorb")
 Kind = Literal["status", "stall", "slow", "drop", "truncate", "damage", "refuse", "lose", "list late", "bytes late"]
 

@@ -38,12 +38,20 @@ class StandIn:
         """Lose a file for good."""
         self._control("POST", "remove", {"bucket": bucket, "path": path})
 
+    def described(self) -> dict[str, Any]:
+        """What is there: `spaces` with all that they hold, secrets too; `buckets` with whether they are private."""
+        return self._control("GET", "spaces")
+
+    def change(self, name: str, **values: Any) -> None:
+        """Somebody changes a Space, made when there is none, or with `is_bucket` a bucket."""
+        self._control("POST", "spaces", {"name": name, **values})
+
     def clear(self) -> None:
         """No more faults, and all counts from 0."""
         self._control("DELETE", "faults")
 
     def empty(self) -> None:
-        """No more files in any bucket, no faults, and all counts from 0."""
+        """No more files in any bucket, no Spaces, no faults, and all counts from 0."""
         self._control("DELETE", "files")
         self.clear()
 
@@ -51,11 +59,11 @@ class StandIn:
         """The requests that an endpoint got so far."""
         return int(self._control("GET", "counts").get(endpoint, 0))
 
-    def _control(self, method: str, place: str, body: object = None) -> dict[str, int]:
+    def _control(self, method: str, place: str, body: object = None) -> dict[str, Any]:
         options: dict[str, Any] = {"trust_env": False, "verify": False, "timeout": DEADLINE_S}
         answer = httpx.request(method, f"{self.url}/control/{place}", json=body, **options).raise_for_status()
-        counts: dict[str, int] = answer.json()
-        return counts
+        told: dict[str, Any] = answer.json()
+        return told
 
 
 def server_of(hub: StandInHub, port: int = 0) -> uvicorn.Server:
