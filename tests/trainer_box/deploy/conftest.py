@@ -1,0 +1,65 @@
+"""A stand-in for the Hub that this process's client asks, and a small checkout to deploy from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hub import StandIn, stand_in
+from trainer_box.deploy import keys, waiting
+
+TOKEN, READ_TOKEN = "hf_writewritewrite", "hf_readreadreadread"
+FILES = {
+    "Dockerfile.env": "FROM env",
+    "Dockerfile.vllm": "FROM vllm",
+    "LICENSE": "Apache-2.0",
+    "README.md": "the project's own",
+    "requirements.lock": "everything",
+    "shared/words/LICENSE": "SCOWL",
+    "shared/words/tiny.txt": "crane",
+    "shared/errors.py": "shared = 1",
+    "shared/__pycache__/errors.cpython-311.pyc": "compiled",
+    "shared/.env": "HF_TOKEN=hf_forgotten",
+    "shared/notes.md": "private",
+    "space_env/README.md": "---\nsdk: docker\n---\nenv",
+    "space_env/requirements.txt": "openenv==0.10.0",
+    "space_env/serve.py": "env = 1",
+    "space_env/page/game.css": "body {}",
+    "space_vllm/README.md": "---\nsdk: docker\n---\nvllm",
+    "space_vllm/requirements.txt": "zstandard==0.25.0",
+    "space_vllm/pyproject.toml": "[project]",
+    "space_vllm/serve.py": "vllm = 1",
+    "trainer_box/script.py": "not for Spaces",
+}
+
+
+@pytest.fixture(scope="package")
+def running_hub() -> Iterator[StandIn]:
+    with stand_in() as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(running_hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Empty. The user's tokens are set, and the keys of the Spaces would be kept in tmp_path."""
+    running_hub.empty()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_ENDPOINT", running_hub.url)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("SPACE_HF_TOKEN", READ_TOKEN)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in keys.NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(waiting, "_POLL_S", 0.01)
+    return running_hub
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a checkout has, and what else may lie in one."""
+    folder = tmp_path / "checkout"
+    for path, text in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    monkeypatch.setattr("trainer_box.deploy.staging.CHECKOUT", folder)
+    return folder

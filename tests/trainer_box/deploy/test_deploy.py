@@ -1,0 +1,273 @@
+"""`python -m trainer_box.deploy` with the real client of the Hub against the stand-in: what it leaves there."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import SyncError
+from tests.hub import StandIn
+from tests.trainer_box.deploy.conftest import READ_TOKEN, TOKEN
+from trainer_box.deploy import __main__ as deploy
+from trainer_box.deploy.apply import described
+
+VLLM, ENV, BUCKET = "user/async-rl-vllm", "user/async-rl-env", "user/async-rl-weights"
+
+pytestmark = pytest.mark.usefixtures("checkout")
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Deploys, and returns what was printed; the exit code has to be the one that is expected."""
+
+    def call(*arguments: str, code: int = 0) -> str:
+        given = arguments if "--namespace" in arguments else ("--namespace", "user", *arguments)
+        ended = deploy.main(given)
+        printed = capfd.readouterr()
+        assert ended == code, printed
+        return printed.err if code else printed.out
+
+    return call
+
+
+def space(hub: StandIn, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = hub.described()["spaces"][name]
+    return found
+
+
+def kept_keys() -> dict[str, str]:
+    text = Path(os.environ["HOME"], ".config/async-rl-spaces/user.env").read_text()
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def test_a_private_bucket_and_two_private_spaces_are_made(hub: StandIn, run: Callable[..., str]) -> None:
+    run()
+    assert hub.described()["buckets"] == {BUCKET: True}
+    vllm, env = space(hub, VLLM), space(hub, ENV)
+    assert [one["private"] for one in (vllm, env)] == [True, True]
+    assert (vllm["hardware"], vllm["sleep_s"]) == ("l4x1", 3600)
+    assert (env["hardware"], env["sleep_s"]) == ("cpu-basic", None)
+    assert {name: one["value"] for name, one in vllm["variables"].items()} == {"MODEL": "Qwen/Qwen3-0.6B"}
+    assert env["variables"] == {}
+
+
+def test_the_spaces_get_their_secrets_and_nothing_more(hub: StandIn, run: Callable[..., str]) -> None:
+    run()
+    keys = kept_keys()
+    held = {name: {key: one["value"] for key, one in space(hub, name)["secrets"].items()} for name in (VLLM, ENV)}
+    assert held[VLLM] == {"HF_TOKEN": READ_TOKEN, "VLLM_API_KEY": keys["VLLM_API_KEY"]}
+    assert held[ENV] == {"ENV_API_KEY": keys["ENV_API_KEY"]}
+
+
+def test_keys_and_tokens_are_on_no_screen_and_in_a_file_of_the_owner_alone(
+    hub: StandIn, run: Callable[..., str]
+) -> None:
+    printed = run()
+    for secret in (TOKEN, READ_TOKEN, *kept_keys().values()):
+        assert len(secret) > 10
+        assert secret not in printed
+    place = Path(os.environ["HOME"], ".config/async-rl-spaces/user.env")
+    assert (place.stat().st_mode & 0o777, place.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_keys_of_the_environment_are_used_and_written_nowhere(
+    hub: StandIn, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "my-own-key-of-vllm")
+    monkeypatch.setenv("ENV_API_KEY", "my-own-key-of-env")
+    run()
+    assert space(hub, VLLM)["secrets"]["VLLM_API_KEY"]["value"] == "my-own-key-of-vllm"
+    assert not Path(os.environ["HOME"], ".config").exists()
+
+
+def test_each_space_gets_one_commit_with_exactly_its_files(hub: StandIn, run: Callable[..., str]) -> None:
+    run()
+    common = {"Dockerfile", "LICENSE", "README.md", "requirements.txt", "shared/errors.py", "shared/words/tiny.txt"}
+    common |= {"shared/words/LICENSE"}
+    assert set(space(hub, VLLM)["files"]) == common | {"space_vllm/serve.py", "space_vllm/pyproject.toml"}
+    assert set(space(hub, ENV)["files"]) == common | {"space_env/serve.py", "space_env/page/game.css"}
+    assert [len(space(hub, name)["commits"]) for name in (VLLM, ENV)] == [1, 1]
+
+
+def test_the_last_lines_are_the_trainers_command(hub: StandIn, run: Callable[..., str]) -> None:
+    *_, source, first, second = run().splitlines()
+    assert source.strip() == f"set -a; . {os.environ['HOME']}/.config/async-rl-spaces/user.env; set +a"
+    assert first.strip() == f"python -m trainer_box --model Qwen/Qwen3-0.6B --bucket {BUCKET} \\"
+    assert second.strip() == f"--vllm-url {hub.url}/app/{VLLM} --env-url {hub.url}/app/{ENV}"
+
+
+def test_a_second_run_changes_nothing_and_restarts_nothing(hub: StandIn, run: Callable[..., str]) -> None:
+    run()
+    before = hub.described()
+    hub.clear()
+    printed = run()
+    assert hub.described() == before
+    assert (hub.count("commit"), hub.count("space-create"), hub.count("bucket-create")) == (0, 0, 0)
+    assert f"{VLLM}: nothing changed" in printed
+
+
+def test_a_run_after_changes_sets_what_changed_and_nothing_else(
+    hub: StandIn, run: Callable[..., str], checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    before = space(hub, VLLM), space(hub, ENV)
+    (checkout / "space_vllm/serve.py").write_text("vllm = 2")
+    (checkout / "space_vllm/pyproject.toml").unlink()
+    monkeypatch.setenv("SPACE_HF_TOKEN", "hf_anotheranother")
+    run("--model", "Qwen/Qwen3-8B", "--sleep-time", "600")
+    vllm = space(hub, VLLM)
+    assert vllm["secrets"]["HF_TOKEN"] == {
+        "key": "HF_TOKEN",
+        "value": "hf_anotheranother",
+        "description": described("hf_anotheranother"),
+    }
+    assert vllm["secrets"]["VLLM_API_KEY"] == before[0]["secrets"]["VLLM_API_KEY"]
+    assert vllm["variables"]["MODEL"]["value"] == "Qwen/Qwen3-8B"
+    assert (vllm["hardware"], vllm["sleep_s"]) == ("l40sx1", 600)
+    assert vllm["files"].keys() == before[0]["files"].keys() - {"space_vllm/pyproject.toml"}
+    assert vllm["files"]["space_vllm/serve.py"] != before[0]["files"]["space_vllm/serve.py"]
+    assert (len(vllm["commits"]), vllm["restarts"] - before[0]["restarts"]) == (2, 4)
+    assert space(hub, ENV) == before[1]
+
+
+def test_what_a_secrets_description_says_tells_values_apart_and_not_what_they_are() -> None:
+    assert described("one") != described("two")
+    assert re.fullmatch(r"sha256 [0-9a-f]{8}; set by trainer_box\.deploy", described(TOKEN))
+
+
+def test_a_public_bucket_is_refused_before_anything_is_made(hub: StandIn, run: Callable[..., str]) -> None:
+    hub.change(BUCKET, is_bucket=True, private=False)
+    assert f"bucket {BUCKET} is public" in run(code=1)
+    assert hub.described()["spaces"] == {}
+
+
+def test_a_space_of_another_kind_is_left_alone(hub: StandIn, run: Callable[..., str]) -> None:
+    hub.change(VLLM, sdk="gradio", private=True)
+    before = space(hub, VLLM)
+    assert f"{VLLM} is there already as a Space of kind 'gradio', not docker" in run(code=1)
+    assert space(hub, VLLM) == before
+
+
+def test_a_space_that_somebody_made_public_is_told(hub: StandIn, run: Callable[..., str]) -> None:
+    hub.change(ENV, private=False)
+    assert f"{ENV}: it is public (hf repos settings {ENV} --type space --private changes that)" in run()
+
+
+def test_a_paused_space_is_started_again(hub: StandIn, run: Callable[..., str]) -> None:
+    run()
+    hub.change(VLLM, paused=True)
+    assert f"{VLLM}: it is in stage PAUSED; restarting it" in run()
+    assert space(hub, VLLM)["stage"] == "RUNNING"
+
+
+def test_a_dry_run_writes_what_would_be_pushed_and_asks_nobody(
+    hub: StandIn, run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.delenv("SPACE_HF_TOKEN")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    folder = tmp_path / "dry"
+    for _ in range(2):
+        run("--dry-run", str(folder))
+    for name in ("space_vllm", "space_env"):
+        pushed = space(hub, VLLM if name == "space_vllm" else ENV)["files"]
+        written = {str(path.relative_to(folder / name)) for path in (folder / name).rglob("*") if path.is_file()}
+        assert written == set(pushed)
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["bucket"] == {"name": BUCKET, "private": True}
+    assert [one["repo_id"] for one in plan["spaces"]] == [VLLM, ENV]
+    assert [one["secrets"] for one in plan["spaces"]] == [["HF_TOKEN", "VLLM_API_KEY"], ["ENV_API_KEY"]]
+    assert [one["files"] for one in plan["spaces"]] == [9, 9]
+
+
+def test_a_dry_run_touches_no_folder_with_other_files(run: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years")
+    assert "holds other files; name a new or empty folder" in run("--dry-run", str(tmp_path / "full"), code=1)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+
+
+def test_outside_of_a_checkout_the_missing_file_is_named(run: Callable[..., str], checkout: Path) -> None:
+    (checkout / "Dockerfile.vllm").unlink()
+    sentence = run("--dry-run", str(checkout.parent / "dry"), code=1)
+    assert f"{checkout}/Dockerfile.vllm is not there; the Spaces are made from a checkout" in sentence
+
+
+def test_a_template_is_public_and_holds_nobodys_secrets_and_no_bucket(hub: StandIn, run: Callable[..., str]) -> None:
+    printed = run("--namespace", "org", "--template")
+    assert hub.described()["buckets"] == {}
+    for name in ("org/async-rl-vllm-template", "org/async-rl-env-template"):
+        made = space(hub, name)
+        assert (made["private"], made["hardware"], made["secrets"]) == (False, "cpu-basic", {})
+        assert set(made["variables"]) <= {"MODEL"}
+        assert f"hf repos duplicate {name}" in printed
+
+
+def test_a_template_that_holds_secrets_or_is_private_is_refused(hub: StandIn, run: Callable[..., str]) -> None:
+    name = "user/async-rl-vllm-template"
+    hub.change(name, private=False, secrets={"HF_TOKEN": {"key": "HF_TOKEN", "value": TOKEN}})
+    assert f"{name} holds secrets (HF_TOKEN), and a template has none" in run("--template", code=1)
+    hub.change(name, private=True)
+    assert f"{name} is private, and a template is public" in run("--template", code=1)
+    assert space(hub, name)["commits"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("SPACE_HF_TOKEN", "", "SPACE_HF_TOKEN is not set"),
+        ("SPACE_HF_TOKEN", TOKEN, "SPACE_HF_TOKEN is the same as HF_TOKEN"),
+        ("SPACE_HF_TOKEN", "hf_read\n", "SPACE_HF_TOKEN holds a space, a line break"),
+        ("VLLM_API_KEY", "k\u00e9y", "VLLM_API_KEY holds a space, a line break or another character"),
+    ],
+)
+def test_secrets_that_cannot_be_right_are_refused_before_anything_is_made(
+    hub: StandIn, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, name: str, value: str, sentence: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    printed = run(code=1)
+    assert sentence in printed
+    assert not value or value.strip() not in printed
+    assert hub.described() == {"spaces": {}, "buckets": {}}
+
+
+def test_another_ones_namespace_and_a_read_token_are_refused(hub: StandIn, run: Callable[..., str]) -> None:
+    sentence = run("--namespace", "stranger", code=1)
+    assert "HF_TOKEN is of user, whose namespaces are user, org, not stranger" in sentence
+    told = {"name": "user", "orgs": [], "auth": {"accessToken": {"role": "read"}}}
+    hub.inject("status", "whoami", status=200, body=json.dumps(told))
+    assert "HF_TOKEN may only read" in run(code=1)
+    assert hub.described() == {"spaces": {}, "buckets": {}}
+
+
+def test_a_read_token_that_cannot_see_the_bucket_is_refused(hub: StandIn, run: Callable[..., str]) -> None:
+    hub.change(BUCKET, is_bucket=True, private=True)
+    hub.inject("status", "bucket", status=404, after=2)
+    assert f"SPACE_HF_TOKEN may not read bucket {BUCKET}" in run(code=1)
+
+
+def test_interrupting_it_says_that_it_can_be_run_again(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deploy, "run", interrupted)
+    assert "the same command goes on from it" in run(code=130)
+
+
+def test_an_impossible_namespace_is_refused_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        deploy.parse(["--namespace", "a/b"])
+    assert "'a/b' is not the name of a user or an organisation" in capsys.readouterr().err
+
+
+def test_errors_of_ours_are_sync_errors(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACE_HF_TOKEN")
+    with pytest.raises(SyncError):
+        deploy.run(deploy.parse(["--namespace", "user"]))

@@ -1,0 +1,156 @@
+"""`python -m trainer_box.deploy --namespace NAME`: the commands, and in which order things are done.
+
+Tokens come from the environment only: HF_TOKEN makes everything and is the trainer's; SPACE_HF_TOKEN is the read token
+that the vLLM Space gets. What already is as it should be is left alone.
+"""
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shared.bucket.private import ensure_private, is_readable
+from shared.errors import SyncError
+from shared.identity import ENV_SPACE, VLLM_SPACE
+from shared.output import complain, say
+from trainer_box.deploy import keys, plan, smoke
+from trainer_box.deploy.apply import apply
+from trainer_box.deploy.failures import TOKENS
+from trainer_box.deploy.hardware import DEFAULT_MODEL, PRICES_OF, WITH_GPU, hardware_for
+from trainer_box.deploy.hub import Hub
+from trainer_box.deploy.plan import SLEEP_S, Plan
+from trainer_box.deploy.waiting import Waiting
+
+_DEADLINE_S = 3600.0
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trainer_box.deploy", description="Bucket and Spaces on the Hub.")
+    parser.add_argument("--namespace", type=_namespace, required=True, help="the user or organisation they belong to")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help=f"default: {DEFAULT_MODEL}")
+    parser.add_argument("--hardware", choices=WITH_GPU, help="of the vLLM Space; default: the smallest for the model")
+    parser.add_argument("--sleep-time", type=int, default=SLEEP_S, help="seconds without a request; -1: never sleep")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--smoke", action="store_true", help="then check both Spaces with a few requests")
+    what.add_argument("--template", action="store_true", help="public source Spaces, for others to duplicate")
+    parser.add_argument("--dry-run", type=Path, metavar="DIR", help="write what would be pushed, and push nothing")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parse(argv)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that nothing changed is said here
+    try:
+        run(arguments)
+    except SyncError as error:
+        complain(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        complain("stopped; what was made is there, and the same command goes on from it")
+        return 130
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Raises SyncError."""
+    planned = _planned(arguments)
+    if arguments.dry_run:
+        plan.write(planned, arguments.dry_run)
+        say(f"{arguments.dry_run} holds the two Spaces as they would be pushed, and {plan.PLAN}; nothing was pushed")
+        return
+    hub = Hub(os.environ.get("HF_TOKEN"))
+    _check_account(hub, arguments.namespace)
+    if planned.bucket is None:
+        for space in planned.spaces:
+            apply(space, hub, {}, say)
+        say(how_to_duplicate(planned))
+    else:
+        _deploy(planned, planned.bucket, hub, arguments.smoke)
+
+
+def how_to_duplicate(planned: Plan) -> str:
+    flavor = hardware_for(planned.model)
+    vllm, env = planned.vllm.repo_id, planned.env.repo_id
+    return (
+        "to duplicate them:\n"
+        f"    printf 'HF_TOKEN=%s\\n' \"$SPACE_HF_TOKEN\" | hf repos duplicate {vllm} {VLLM_SPACE} --type space "
+        f"--private --flavor {flavor} --sleep-time {SLEEP_S} --secrets-file - -s VLLM_API_KEY\n"
+        f"    hf repos duplicate {env} {ENV_SPACE} --type space --private -s ENV_API_KEY"
+    )
+
+
+def how_to_train(planned: Plan, vllm_url: str, env_url: str, kept: Path) -> str:
+    """To be copied: the keys are read from their file, HF_TOKEN is there already."""
+    source = f"set -a; . {kept}; set +a\n    " if kept.exists() else ""
+    return (
+        f"to train:\n    {source}python -m trainer_box --model {planned.model} --bucket {planned.bucket} \\\n"
+        f"        --vllm-url {vllm_url} --env-url {env_url}"
+    )
+
+
+def _planned(arguments: argparse.Namespace) -> Plan:
+    if arguments.template:
+        return plan.template(arguments.namespace, arguments.model)
+    hardware = arguments.hardware or hardware_for(arguments.model)
+    return plan.deployment(arguments.namespace, arguments.model, hardware, arguments.sleep_time)
+
+
+def _deploy(planned: Plan, bucket: str, hub: Hub, smoke_too: bool) -> None:
+    token, kept = os.environ.get("HF_TOKEN"), keys.place_of(planned.namespace, Path.home())
+    read_token = _read_token(os.environ)
+    say(f"the Spaces cost {planned.usd_per_hour:.2f} USD per hour while they run (prices of {PRICES_OF})")
+    if smoke_too:
+        say(smoke.announcement(planned))
+    secrets = {**keys.load_or_make(kept, os.environ), "SPACE_HF_TOKEN": read_token}
+    made = ensure_private(bucket, token)
+    say(f"bucket {bucket}: {'made, private' if made else 'it is there, private'}")
+    if not is_readable(bucket, read_token):
+        raise SyncError(f"SPACE_HF_TOKEN may not read bucket {bucket}; give it read access to it at {TOKENS}")
+    for space in planned.spaces:
+        apply(space, hub, secrets, say)
+    waiting = Waiting(hub, token, _DEADLINE_S, say)
+    vllm_url, env_url = (waiting.until_healthy(space) for space in planned.spaces)
+    if smoke_too:
+        os.environ.update({name: secrets[name] for name in keys.NAMES})
+        smoke.check(vllm_url, env_url, planned.model, say)
+    say(how_to_train(planned, vllm_url, env_url, kept))
+
+
+def _check_account(hub: Hub, namespace: str) -> None:
+    account = hub.account()
+    if namespace not in account.namespaces:
+        raise SyncError(
+            f"HF_TOKEN is of {account.name}, whose namespaces are {', '.join(account.namespaces)}, not {namespace}; "
+            "choose one of these with --namespace, or set another HF_TOKEN"
+        )
+    if account.role == "read":
+        raise SyncError(f"HF_TOKEN may only read; make one of type Write, or with write access, at {TOKENS}")
+
+
+def _read_token(environment: Mapping[str, str]) -> str:
+    token = environment.get("SPACE_HF_TOKEN", "")
+    if not token:
+        raise SyncError(
+            "SPACE_HF_TOKEN is not set: the vLLM Space needs a token of its own, which may read bucket and model and "
+            f"nothing else; make one at {TOKENS}"
+        )
+    if token == environment.get("HF_TOKEN"):
+        raise SyncError(
+            "SPACE_HF_TOKEN is the same as HF_TOKEN, so that whoever gets into the Space could write; make one that "
+            f"may only read at {TOKENS}"
+        )
+    return keys.checked("SPACE_HF_TOKEN", token)
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a user or an organisation")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

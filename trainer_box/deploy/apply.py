@@ -1,0 +1,96 @@
+"""Brings one Space to its plan, changing only what differs, so that it can be run again and again.
+
+A Space restarts whenever a setting changes. Of a secret the Hub tells only the description, which therefore holds the
+beginning of a hash of the value. Knows nothing of whether the Space then works.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+from shared.errors import SyncError
+from shared.identity import VERSION
+from trainer_box.deploy import staging
+from trainer_box.deploy.hub import Hub, Space
+from trainer_box.deploy.plan import SpacePlan
+
+Report = Callable[[str], None]
+
+
+def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> None:
+    """`secrets` has the values, by the names that the plan gives. Raises SyncError."""
+    found = hub.space(plan.repo_id)
+    if found is None:
+        report(f"{plan.repo_id}: making it, {_visible(plan.private)}")
+        hub.create_space(plan.repo_id, plan.private, plan.hardware, plan.sleep_s)
+        found = _expect(hub.space(plan.repo_id), plan)
+    _check(found, plan, hub, report)
+    _settings(plan, hub, secrets, report)
+    _machine(plan, hub, report)
+    _files(plan, hub, found, report)
+
+
+def described(value: str) -> str:
+    """The description of a secret: enough to see that it is another one, too little to find it."""
+    return f"sha256 {hashlib.sha256(value.encode()).hexdigest()[:8]}; set by trainer_box.deploy"
+
+
+def _expect(space: Space | None, plan: SpacePlan) -> Space:
+    if space is None:
+        raise SyncError(f"{plan.repo_id} was made, but the Hub does not have it yet; run the same command again")
+    return space
+
+
+def _check(space: Space, plan: SpacePlan, hub: Hub, report: Report) -> None:
+    if space.sdk != "docker":
+        raise SyncError(
+            f"{plan.repo_id} is there already as a Space of kind {space.sdk!r}, not docker; rename or delete it, or "
+            "choose another --namespace"
+        )
+    if plan.private and not space.private:
+        report(f"{plan.repo_id}: it is public (hf repos settings {plan.repo_id} --type space --private changes that)")
+    if plan.private:
+        return
+    if space.private:
+        raise SyncError(f"{plan.repo_id} is private, and a template is public; make it so on the Hub, or delete it")
+    if held := hub.secrets(plan.repo_id):
+        raise SyncError(
+            f"{plan.repo_id} holds secrets ({', '.join(sorted(held))}), and a template has none; delete them with "
+            "hf spaces secrets delete"
+        )
+
+
+def _settings(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> None:
+    there = hub.secrets(plan.repo_id) if plan.secrets else {}
+    for name, source in plan.secrets.items():
+        if there.get(name) != (description := described(secrets[source])):
+            report(f"{plan.repo_id}: secret {name}")
+            hub.set_secret(plan.repo_id, name, secrets[source], description)
+    set_already = hub.variables(plan.repo_id) if plan.variables else {}
+    for name, value in plan.variables.items():
+        if set_already.get(name) != value:
+            report(f"{plan.repo_id}: variable {name} = {value}")
+            hub.set_variable(plan.repo_id, name, value)
+
+
+def _machine(plan: SpacePlan, hub: Hub, report: Report) -> None:
+    if plan.hardware is None:
+        return
+    runtime = hub.runtime(plan.repo_id)
+    if runtime.hardware != plan.hardware:
+        report(f"{plan.repo_id}: hardware {plan.hardware}, {plan.usd_per_hour:.2f} USD per hour")
+        hub.request_hardware(plan.repo_id, plan.hardware)
+    if plan.sleep_s is not None and runtime.sleep_s != plan.sleep_s:
+        report(f"{plan.repo_id}: sleeps after {plan.sleep_s} s without a request")
+        hub.set_sleep(plan.repo_id, plan.sleep_s)
+
+
+def _files(plan: SpacePlan, hub: Hub, found: Space, report: Report) -> None:
+    files = staging.files_of(plan.unit)
+    message = f"{plan.unit.package} of async-rl-spaces {VERSION}, {staging.content_hash(files)}"
+    report(f"{plan.repo_id}: uploading {len(files)} files")
+    commit = hub.push(plan.repo_id, files, found.files, message)
+    report(f"{plan.repo_id}: {'nothing changed' if commit == found.commit else f'commit {commit[:8]}'}")
+
+
+def _visible(private: bool) -> str:
+    return "private" if private else "public"

@@ -1,0 +1,41 @@
+"""What the Hub refuses when Spaces are made, in a sentence with the remedy. Knows statuses and remedies, no calls."""
+
+from huggingface_hub.errors import LocalTokenNotFoundError
+
+from shared.bucket import failures
+from shared.errors import SyncError
+
+TOKENS = "https://huggingface.co/settings/tokens"
+REMEDIES = {
+    **failures.REMEDIES,
+    401: (
+        "HF_TOKEN is missing, has expired, or may not manage Spaces (one that `hf auth login` made may not); make one "
+        f"of type Write at {TOKENS}"
+    ),
+    402: (
+        "it is not paid for; Docker Spaces need a PRO, Team or Enterprise plan (https://huggingface.co/pricing), and "
+        "GPUs a payment method (https://huggingface.co/settings/billing)"
+    ),
+    403: f"HF_TOKEN may not do this; give it write access to this namespace's repositories and buckets at {TOKENS}",
+    404: "there is no such thing, or it is private and HF_TOKEN may not see it; check --namespace and HF_TOKEN",
+    409: "something of that name is there already, or is being changed; look at it on the Hub, or try again later",
+    410: "it is gone for good; name another --namespace",
+    429: "too many requests; run the same command again later, it goes on where it stopped",
+}
+_NO_CAPACITY = "no such machine is free; run the same command again later, or name another with --hardware"
+
+
+def translated(error: Exception, what: str) -> SyncError:
+    """A PassingError where another attempt may help."""
+    if isinstance(error, LocalTokenNotFoundError):
+        return SyncError(f"{what}: {REMEDIES[401]}")
+    sentence = failures.translated(error, what, REMEDIES)
+    return no_capacity(what, str(sentence)) if is_no_capacity(str(sentence)) else sentence
+
+
+def is_no_capacity(told: str) -> bool:
+    return "capacity" in told.lower()
+
+
+def no_capacity(what: str, told: str) -> SyncError:
+    return SyncError(f"{what}: {_NO_CAPACITY} (the Hub says: {failures.plain(told)})")

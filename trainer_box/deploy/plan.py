@@ -1,0 +1,130 @@
+"""What a deployment consists of, as data: two Spaces and a bucket, what is set in them, and what they cost.
+
+Asks nobody and holds no secret, only the names of those that will be set.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from shared.errors import SyncError
+from shared.identity import ENV_SPACE, VERSION, VLLM_SPACE, default_bucket
+from trainer_box.deploy import staging
+from trainer_box.deploy.hardware import FREE, HARDWARE, PRICES_OF
+from trainer_box.deploy.staging import ENV, VLLM, Unit
+
+SLEEP_S = 3600
+_TEMPLATE = "-template"
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class SpacePlan:
+    """`secrets` maps the Space's names to the names under which this machine's environment has the values.
+
+    `hardware` None leaves what the Hub gives; `sleep_s` None never sleeps, or as the free machine does it.
+    """
+
+    repo_id: str
+    unit: Unit
+    private: bool
+    hardware: str | None
+    sleep_s: int | None
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def usd_per_hour(self) -> float:
+        return HARDWARE[self.hardware or FREE].usd_per_hour
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`bucket` None: there is none, since everybody who duplicates has their own."""
+
+    namespace: str
+    model: str
+    bucket: str | None
+    vllm: SpacePlan
+    env: SpacePlan
+
+    @property
+    def spaces(self) -> tuple[SpacePlan, SpacePlan]:
+        return self.vllm, self.env
+
+    @property
+    def usd_per_hour(self) -> float:
+        return sum(space.usd_per_hour for space in self.spaces)
+
+
+def deployment(namespace: str, model: str, hardware: str, sleep_s: int = SLEEP_S) -> Plan:
+    """The private Spaces of one user or organisation, and their bucket."""
+    vllm = SpacePlan(
+        f"{namespace}/{VLLM_SPACE}",
+        VLLM,
+        private=True,
+        hardware=hardware,
+        sleep_s=sleep_s,
+        secrets={"HF_TOKEN": "SPACE_HF_TOKEN", "VLLM_API_KEY": "VLLM_API_KEY"},
+        variables={"MODEL": model},
+    )
+    env = SpacePlan(
+        f"{namespace}/{ENV_SPACE}",
+        ENV,
+        private=True,
+        hardware=FREE,
+        sleep_s=None,
+        secrets={"ENV_API_KEY": "ENV_API_KEY"},
+    )
+    return Plan(namespace, model, default_bucket(namespace), vllm, env)
+
+
+def template(namespace: str, model: str) -> Plan:
+    """Public Spaces to be duplicated: nobody's secrets, nobody's bucket, nothing that costs."""
+    vllm = SpacePlan(
+        f"{namespace}/{VLLM_SPACE}{_TEMPLATE}",
+        VLLM,
+        private=False,
+        hardware=None,
+        sleep_s=None,
+        variables={"MODEL": model},
+    )
+    env = SpacePlan(f"{namespace}/{ENV_SPACE}{_TEMPLATE}", ENV, private=False, hardware=None, sleep_s=None)
+    return Plan(namespace, model, None, vllm, env)
+
+
+def write(plan: Plan, folder: Path) -> None:
+    """The Space folders as they would be pushed, and `plan.json`. Raises SyncError rather than touch other files."""
+    try:
+        if folder.exists() and any(folder.iterdir()) and not (folder / PLAN).is_file():
+            raise SyncError(f"{folder} holds other files; name a new or empty folder with --dry-run")
+        for space in plan.spaces:
+            staging.stage(space.unit, folder / space.unit.package)
+        (folder / PLAN).write_text(json.dumps(described(plan), indent=2) + "\n")
+    except OSError as error:
+        raise SyncError(f"{folder} cannot be written: {error.strerror}; name another with --dry-run") from error
+
+
+def described(plan: Plan) -> dict[str, object]:
+    return {
+        "project": VERSION,
+        "namespace": plan.namespace,
+        "model": plan.model,
+        "bucket": plan.bucket and {"name": plan.bucket, "private": True},
+        "usd_per_hour": plan.usd_per_hour,
+        "prices_of": PRICES_OF,
+        "spaces": [_described(space) for space in plan.spaces],
+    }
+
+
+def _described(space: SpacePlan) -> dict[str, object]:
+    files = staging.files_of(space.unit)
+    return {
+        **{name: value for name, value in asdict(space).items() if name not in ("unit", "secrets")},
+        "folder": space.unit.package,
+        "usd_per_hour": space.usd_per_hour,
+        "secrets": sorted(space.secrets),
+        "files": len(files),
+        "content_hash": staging.content_hash(files),
+    }

@@ -1,0 +1,73 @@
+"""A short check of a running fleet with its keys: weights are verified, tokens come, a game is played to its end.
+
+Trains nothing and publishes nothing. Knows the units' interfaces as the trainer does.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import httpx
+
+from shared.errors import SyncError
+from trainer_box.deploy.plan import Plan
+from trainer_box.environment import FAILURES, Wordle
+from trainer_box.replica import Replica, vllm_headers
+
+EXPECTED_S = 300.0
+_ANSWER_S = 60.0
+_TOKENS = 16
+_GUESSES = ("crane", "moist", "built", "dodgy", "flask", "vexed")
+
+Report = Callable[[str], None]
+
+
+def announcement(plan: Plan) -> str:
+    """What it costs, said before anything is started."""
+    usd = plan.usd_per_hour * EXPECTED_S / 3600
+    return (
+        f"the smoke check takes a few minutes in which the Spaces run: about {usd:.2f} USD for {EXPECTED_S / 60:.0f} "
+        f"minutes ({plan.usd_per_hour:.2f} USD per hour), and they go on until they sleep or are paused"
+    )
+
+
+def check(vllm_url: str, env_url: str, model: str, report: Report) -> None:
+    """Keys and token are read from the environment, as the trainer reads them. Raises SyncError."""
+    replica = Replica(vllm_url)
+    status = replica.status()
+    if model not in (served := replica.served_models()):
+        raise SyncError(
+            f"smoke: vLLM at {vllm_url} serves {', '.join(served)}, not {model}; look at its variable MODEL"
+        )
+    report(f"smoke: vLLM serves version {status.get('version')}, fingerprint {status.get('fingerprint')}")
+    report(f"smoke: vLLM answered {_TOKENS} tokens in {_complete(replica.url, model):.1f} s")
+    report(f"smoke: the environment played a game, reward {asyncio.run(_play(env_url)):+.2f}")
+
+
+def _complete(url: str, model: str) -> float:
+    """Seconds for one short answer."""
+    payload = {"model": model, "prompt": "The secret word is", "max_tokens": _TOKENS, "ignore_eos": True}
+    started = time.monotonic()
+    try:
+        answer = httpx.post(
+            f"{url}/v1/completions", json=payload, headers=vllm_headers(url), timeout=_ANSWER_S, trust_env=False
+        )
+    except httpx.HTTPError as error:
+        raise SyncError(f"smoke: vLLM at {url} gave no completion: {error or type(error).__name__}") from error
+    if answer.status_code != 200:
+        raise SyncError(f"smoke: vLLM at {url} answered HTTP {answer.status_code} to a completion; look at its log")
+    return time.monotonic() - started
+
+
+async def _play(url: str) -> float:
+    game = Wordle(url)
+    game.reset(seed=0)
+    try:
+        for word in _GUESSES:
+            await game.guess(word)
+    except FAILURES as error:
+        raise SyncError(f"smoke: a game at {url} failed: {error or type(error).__name__}") from error
+    reward = await game.get_reward()
+    if reward is None:
+        raise SyncError(f"smoke: the environment at {url} lost a game; look at its log")
+    return float(reward)

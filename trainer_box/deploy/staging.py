@@ -1,0 +1,77 @@
+"""Which files a Space consists of, and how they are laid out: the one list of what is ever pushed.
+
+A Space's folder holds its Dockerfile, its card as README.md, the lock of its dependencies, and two packages. Only
+files of known kinds are taken, so that nothing private that lies beside them is. Knows nothing of the Hub.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.errors import SyncError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_KINDS = {".py", ".css", ".html", ".js", ".toml", ".txt", ".yaml"}
+_CODE_OF_ALL = "shared"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What runs in one Space: `package` is also the name of its folder."""
+
+    package: str
+    dockerfile: str
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """What lies at the top of the Space under another name, or in another place, than in the checkout."""
+        top = {
+            "Dockerfile": self.dockerfile,
+            "README.md": f"{self.package}/README.md",
+            "requirements.txt": f"{self.package}/requirements.txt",
+        }
+        return {**top, "LICENSE": "LICENSE", "shared/words/LICENSE": "shared/words/LICENSE"}
+
+
+VLLM, ENV = Unit("space_vllm", "Dockerfile.vllm"), Unit("space_env", "Dockerfile.env")
+
+
+def files_of(unit: Unit) -> dict[str, Path]:
+    """Path in the Space to file here, sorted. Raises SyncError where the checkout lacks one."""
+    found = {there: CHECKOUT / here for there, here in unit.renamed.items()}
+    if missing := [path for path in found.values() if not path.is_file()]:
+        raise SyncError(
+            f"{missing[0]} is not there; the Spaces are made from a checkout of the repository, so run this in one"
+        )
+    for package in (_CODE_OF_ALL, unit.package):
+        found.update({str(path.relative_to(CHECKOUT)): path for path in _code(CHECKOUT / package)})
+    for moved in set(unit.renamed.values()) - set(unit.renamed):
+        found.pop(moved, None)
+    return dict(sorted(found.items()))
+
+
+def stage(unit: Unit, folder: Path) -> None:
+    """Write the Space's files into `folder`, anew."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    for there, here in files_of(unit).items():
+        target = folder / there
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(here, target)
+
+
+def content_hash(files: dict[str, Path]) -> str:
+    """Sixteen hex digits that change with any path or content."""
+    digest = hashlib.sha256()
+    for there, here in files.items():
+        digest.update(f"{there}\0{hashlib.sha256(here.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _code(package: Path) -> Iterator[Path]:
+    for path in package.rglob("*"):
+        hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(package).parts)
+        if path.is_file() and not hidden and path.suffix in _KINDS:
+            yield path
