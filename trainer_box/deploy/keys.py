@@ -13,6 +13,7 @@ from shared.errors import SyncError
 NAMES = ("VLLM_API_KEY", "ENV_API_KEY")
 _FOLDER = Path(".config", "async-rl-spaces")
 _BYTES = 32
+_OWNER_ONLY = 0o600
 
 
 def place_of(namespace: str, home: Path) -> Path:
@@ -44,6 +45,7 @@ def checked(name: str, secret: str) -> str:
 def _read(place: Path) -> dict[str, str]:
     if not place.exists():
         return {}
+    place.chmod(_OWNER_ONLY)
     lines = [line.partition("=") for line in place.read_text().splitlines()]
     return {name: value for name, _, value in lines if name in NAMES and value}
 
@@ -52,7 +54,7 @@ def _write(place: Path, keys: Mapping[str, str]) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = place.with_suffix(".new")
     partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
     with os.fdopen(descriptor, "w") as file:
         file.writelines(f"{name}={value}\n" for name, value in keys.items())
     os.replace(partial, place)

@@ -4,20 +4,24 @@ Trains nothing and publishes nothing. Knows the units' interfaces as the trainer
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
 import httpx
+from openenv.core.generic_client import GenericEnvClient
+from websockets.exceptions import ConnectionClosed
 
+from shared.auth import auth_headers
 from shared.errors import SyncError
 from trainer_box.deploy.plan import Plan
-from trainer_box.environment import FAILURES, Wordle
 from trainer_box.replica import Replica, vllm_headers
 
 EXPECTED_S = 300.0
 _ANSWER_S = 60.0
 _TOKENS = 16
 _GUESSES = ("crane", "moist", "built", "dodgy", "flask", "vexed")
+_FAILURES = (OSError, ConnectionClosed, RuntimeError, ValueError)
 
 Report = Callable[[str], None]
 
@@ -53,21 +57,23 @@ def _complete(url: str, model: str) -> float:
             f"{url}/v1/completions", json=payload, headers=vllm_headers(url), timeout=_ANSWER_S, trust_env=False
         )
     except httpx.HTTPError as error:
-        raise SyncError(f"smoke: vLLM at {url} gave no completion: {error or type(error).__name__}") from error
+        raise SyncError(f"smoke: vLLM at {url} gave no completion: {str(error) or type(error).__name__}") from error
     if answer.status_code != 200:
         raise SyncError(f"smoke: vLLM at {url} answered HTTP {answer.status_code} to a completion; look at its log")
     return time.monotonic() - started
 
 
 async def _play(url: str) -> float:
-    game = Wordle(url)
-    game.reset(seed=0)
+    """What a whole game paid."""
+    headers = auth_headers(url, os.environ.get("ENV_API_KEY"), os.environ.get("HF_TOKEN"))
     try:
-        for word in _GUESSES:
-            await game.guess(word)
-    except FAILURES as error:
-        raise SyncError(f"smoke: a game at {url} failed: {error or type(error).__name__}") from error
-    reward = await game.get_reward()
-    if reward is None:
-        raise SyncError(f"smoke: the environment at {url} lost a game; look at its log")
-    return float(reward)
+        async with GenericEnvClient(url, message_timeout_s=_ANSWER_S, headers=headers) as client:
+            result = await client.reset(seed=0)
+            for word in _GUESSES:
+                if not result.done:
+                    result = await client.step({"word": word})
+    except _FAILURES as error:
+        raise SyncError(f"smoke: a game at {url} failed: {str(error) or type(error).__name__}") from error
+    if not result.done:
+        raise SyncError(f"smoke: a game at {url} did not end after {len(_GUESSES)} guesses; is it this project's?")
+    return float(result.observation["score"])
