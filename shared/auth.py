@@ -15,9 +15,14 @@ def auth_headers(url: str, key: str | None, hub_token: str | None) -> dict[str, 
     headers = {}
     if key:
         headers["Authorization"] = bearer(key, f"the key for {url}")
-    if hub_token and (urlsplit(url).hostname or "").endswith(_SPACES):
+    if hub_token and is_space(url):
         headers["X-HF-Authorization"] = bearer(hub_token, "HF_TOKEN")
     return headers
+
+
+def is_space(url: str) -> bool:
+    """Whether the Hub's proxy is in front of it."""
+    return (urlsplit(url).hostname or "").endswith(_SPACES)
 
 
 def bearer(secret: str, what: str) -> str:

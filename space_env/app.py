@@ -1,5 +1,6 @@
 """All routes together: OpenEnv's own, the status, the page, and the gate in front. Knows no ports and no settings."""
 
+import os
 from functools import partial
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from openenv.core.env_server.serialization import serialize_observation
 from openenv.core.env_server.types import HealthResponse, HealthStatus, ResetRequest, ResetResponse, StepRequest
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from shared.identity import identity
 from space_env.environment import RefusedError, WordleEnvironment
 from space_env.frames import NO_MCP
 from space_env.gate import GAMES, Gate
@@ -64,7 +66,7 @@ def _add_own_routes(app: FastAPI, desk: Desk) -> None:
     @app.get("/status")
     async def status() -> dict[str, Any]:
         """Sessions, capacity, games, step latency in milliseconds, and what was refused and reaped since the start."""
-        return desk.status()
+        return {**desk.status(), **identity(os.environ)}
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health")

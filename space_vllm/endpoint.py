@@ -13,6 +13,7 @@ from starlette.datastructures import State
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from shared.bucket import open_bucket
+from shared.identity import identity
 from shared.types import LARGEST_VERSION
 from space_vllm.engine import Deadlines, Engine, EngineClient, EngineError
 from space_vllm.guard import STATE, Access
@@ -78,7 +79,8 @@ def install(
     door, engine = Door(), Engine(client, deadlines)
     source = Source(lambda: open_bucket(settings.bucket, settings.hf_token), settings.run_id, deadlines.bucket)
     reconciler = Reconciler(engine, source, door, deadlines, settings.audit_s)
-    space = Space(engine, reconciler, Updates(settings, reconciler, door), {"bucket": settings.bucket, **facts})
+    told = {"bucket": settings.bucket, "pinned_run": settings.run_id, **identity(os.environ), **facts}
+    space = Space(engine, reconciler, Updates(settings, reconciler, door), told)
     state[STATE] = Access(settings.api_key, door)
     state.delta_space = space
     return space

@@ -28,6 +28,10 @@ class ScriptArguments:
         metadata={"help": "package.module:function, or a dataset's id or folder, with a column `prompt`."},
     )
 
+    pause_spaces_at_end: bool = field(
+        default=False, metadata={"help": "Pause the Spaces when training has ended, however it ended: they cost."}
+    )
+
     def __post_init__(self) -> None:
         self.model = self.model or os.environ.get("MODEL", "")
         self.bucket = self.bucket or os.environ.get("BUCKET", "")

@@ -5,20 +5,19 @@ Knows nothing of weights; the rollouts' own requests are made by TRL, with the h
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 
 import httpx
 
-from shared import strict_json
+from shared import health, strict_json
 from shared.auth import auth_headers
 from shared.document import Document
 from shared.errors import IntegrityError, SyncError
+from shared.health import Report
 from shared.types import FINGERPRINT, LARGEST_VERSION, RUN_ID, Json, Manifest
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0  # the Space says after 20 s that a version is under way
-_POLL_S = 2.0
 _STATUS = "/weights/status"
 _TIMES = ("stage_ms", "pause_ms", "apply_ms")
 _SERVING = ("serving", "staging", "applying")  # states in which what the status tells is what is answered from
@@ -66,16 +65,19 @@ class Replica:
         except (httpx.InvalidURL, ValueError) as error:
             raise SyncError(f"{url!r} is not an address: {error}; set --vllm-url") from error
 
-    def wait_until_healthy(self, deadline_s: float) -> None:
+    def wait_until_healthy(self, deadline_s: float, report: Report) -> None:
         """Return when `/health` answers 200. Raises SyncError after `deadline_s` seconds, or when it never will."""
-        end = time.monotonic() + deadline_s
-        while True:
-            reason = self._unhealthy()
-            if not reason:
-                return
-            if time.monotonic() > end:
-                raise SyncError(f"vLLM at {self.url} is not ready after {deadline_s:.0f} s ({reason}); is it running?")
-            time.sleep(_POLL_S)
+        health.wait(f"vLLM at {self.url}", self.problem, deadline_s, report)
+
+    def problem(self) -> str:
+        """Empty while `/health` is 200, else what is wrong. Raises SyncError for what waiting does not change."""
+        found = health.problem_of(self.url, vllm_headers(self.url))
+        if found.startswith(("HTTP 401", "HTTP 403")):
+            raise SyncError(
+                f"vLLM at {self.url} answered {found[:8]} on /health; is this a vLLM Space, and if it is a private "
+                "one, is HF_TOKEN set?"
+            )
+        return f"{found}; {self._hint}" if found == "HTTP 404" else found
 
     def status(self) -> Json:
         return self._json(self._request(_STATUS))
@@ -84,6 +86,12 @@ class Replica:
         path = "/v1/models"
         models = Document(self._json(self._request(path)), path).array("data")
         return [Document(model, path).text("id") for model in models]
+
+    def longest_row(self, model: str) -> int:
+        """The most tokens that a prompt and its completion have together."""
+        path = "/v1/models"
+        models = [Document(model, path) for model in Document(self._json(self._request(path)), path).array("data")]
+        return next(one.count("max_model_len") for one in models if one.text("id") == model)
 
     def update(self, bucket: str, manifest: Manifest) -> Acknowledgement | Pending:
         """Announce a version once, and wait half a minute at most for it to be live and verified.
@@ -152,20 +160,6 @@ class Replica:
                 "or choose another --run-id"
             )
         return Acknowledgement(version, **spent)
-
-    def _unhealthy(self) -> str:
-        try:
-            response = self._client.get("/health")
-        except httpx.HTTPError as error:
-            return _reason(error)
-        if response.status_code in (401, 403):
-            raise SyncError(
-                f"vLLM at {self.url} answered HTTP {response.status_code} on /health; is this a vLLM Space, and if it "
-                "is a private one, is HF_TOKEN set?"
-            )
-        if response.status_code == 404:
-            return f"HTTP 404; {self._hint}"
-        return "" if response.status_code == 200 else f"HTTP {response.status_code}"
 
     def _request(self, path: str) -> httpx.Response:
         try:

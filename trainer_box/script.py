@@ -11,20 +11,21 @@ from transformers import HfArgumentParser
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from shared import fingerprint
-from shared.bucket import Bucket, open_bucket
+from shared.bucket import Bucket
 from shared.errors import ChainError, SyncError
 from shared.output import complain, say
 from shared.reader import RunReader
 from shared.types import Base, checked_run_id
-from trainer_box import checkpoint, preflight, task
+from trainer_box import checkpoint, memory, preflight, task
 from trainer_box.arguments import ScriptArguments
 from trainer_box.checkpoint import Checkpoint
+from trainer_box.connections import Connections, connect
 from trainer_box.delivery import Delivery, Sync
+from trainer_box.deploy.pausing import pause
 from trainer_box.detect import copy_all
 from trainer_box.entry import INTERRUPTED
 from trainer_box.interrupt import Interrupt
 from trainer_box.publisher import Publisher
-from trainer_box.replica import Replica
 from trainer_box.sparsity import SparsityReport
 from trainer_box.step_log import StepLog, SyncLog
 from trainer_box.trl_adapter import DeltaSyncTrainer, TrainingConfig
@@ -51,7 +52,17 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
     what = _task(script, training.seed)
     if training.dtype == "bfloat16":
         say("warning: with bfloat16 parameters AdamW rounds small updates away; train with --dtype float32")
-    bucket, replica = _connect(script, training)
+    connections = connect(script, training)
+    try:
+        return _train(script, training, what, connections)
+    finally:
+        if script.pause_spaces_at_end:
+            pause(connections.spaces, os.environ.get("HF_TOKEN"), say)
+
+
+def _train(script: ScriptArguments, training: TrainingConfig, what: dict[str, Any], connections: Connections) -> int:
+    bucket = connections.bucket
+    memory.check(script.model, training)
     folder = _prepare_folder(script, training)
     start = checkpoint.newest(folder, script.run_id, say) if script.resume else None
     if not script.resume:
@@ -60,7 +71,7 @@ def train(script: ScriptArguments, training: TrainingConfig) -> int:
     with (
         _publisher(bucket, script, trainer, start) as publisher,
         Interrupt() as interrupt,
-        Delivery(bucket, publisher, replica, (_teller(trainer), SyncLog(folder)), say) as delivery,
+        Delivery(bucket, publisher, connections.replica, (_teller(trainer), SyncLog(folder)), say) as delivery,
     ):
         patience = Patience(training.max_staleness, training.weight_sync_timeout, lambda: interrupt.requested)
         trainer.policy_sync = weight_sync = WeightSync(publisher, delivery, patience, start, say)
@@ -130,17 +141,6 @@ def _task(script: ScriptArguments, seed: int) -> dict[str, Any]:
         "reward_funcs": [task.reward_function(script.reward)] if script.reward else None,
         "train_dataset": task.dataset(script.dataset).shuffle(seed=seed),
     }
-
-
-def _connect(script: ScriptArguments, training: TrainingConfig) -> tuple[Bucket, Replica]:
-    bucket = open_bucket(script.bucket, token=os.environ.get("HF_TOKEN"))
-    if script.env_url:
-        preflight.check_environment(script.env_url)
-    replica = Replica(script.vllm_url)
-    say(f"waiting for vLLM at {replica.url}, {training.vllm_server_timeout:.0f} s at most")
-    preflight.check_replica(replica, script.model, training.vllm_server_timeout)
-    training.vllm_server_base_url = replica.url
-    return bucket, replica
 
 
 def _check_unused(bucket: Bucket, run_id: str) -> None:

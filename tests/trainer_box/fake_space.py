@@ -14,11 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from shared.bucket import Bucket
+from shared.identity import identity
 from shared.reader import RunReader
 
 KEY = "a-very-secret-key"
 TIMES = {"stage_ms": 1200.0, "pause_ms": 50.0, "apply_ms": 20.0}
 CUT_OFF = 0
+LONGEST_ROW = 4096
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class FakeSpace(ThreadingHTTPServer):
         self.key = key
         self.script: list[Answer] = []
         self.fixed: dict[str, Answer] = {}
-        self.status: dict[str, Any] = {"version": 0, "logprobs_mode": "processed_logprobs"}
+        told = {"bucket": "local:bucket", "pinned_run": None, "dtype": "float32", **identity({})}
+        self.status: dict[str, Any] = {"version": 0, "logprobs_mode": "processed_logprobs", **told}
         self.complete: Complete = lambda body: ([7], [-1.0])
         self.fingerprint: Callable[[str, int], str] = lambda run_id, version: "0" * 16
         self.updates: list[dict[str, Any]] = []
@@ -67,7 +70,7 @@ class FakeSpace(ThreadingHTTPServer):
         if self.key and headers.get("Authorization") != f"Bearer {self.key}":
             return Answer(401, {"error": "no or wrong key"})
         if path == "/v1/models":
-            return Answer(200, {"data": [{"id": name} for name in self.models]})
+            return Answer(200, {"data": [{"id": name, "max_model_len": LONGEST_ROW} for name in self.models]})
         if path == "/weights/status":
             return Answer(200, self.status)
         if path == "/weights/update":

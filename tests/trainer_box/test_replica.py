@@ -18,7 +18,7 @@ BUCKET = "local:/somewhere"
 def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
     monkeypatch.setenv("VLLM_API_KEY", KEY)
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr("trainer_box.replica._POLL_S", 0.01)
+    monkeypatch.setattr("shared.health.POLL_S", 0.01)
     with fake_space("tiny", key=KEY) as server:
         yield server
 
@@ -187,15 +187,15 @@ def test_a_refusal_is_told_with_status_and_body(space: FakeSpace, status: int) -
 
 
 def test_a_space_out_of_reach_is_told_without_the_key(space: FakeSpace, free_port: Callable[[], int]) -> None:
-    replica = Replica(f"http://127.0.0.1:{free_port()}")
+    replica, told = Replica(f"http://127.0.0.1:{free_port()}"), list[str]()
     answer = replica.update(BUCKET, manifest())
     assert isinstance(answer, Pending)
     assert answer.reason.startswith("ConnectError: ")
     with pytest.raises(SyncError, match="not ready after 0 s .*ConnectError.*is it running") as unready:
-        replica.wait_until_healthy(0.05)
+        replica.wait_until_healthy(0.05, told.append)
     with pytest.raises(SyncError, match="cannot be reached: ConnectError") as unreachable:
         replica.status()
-    assert KEY not in f"{answer} {unready.value} {unreachable.value}"
+    assert KEY not in f"{answer} {unready.value} {unreachable.value} {told}"
 
 
 @pytest.mark.parametrize("body", ["<html>hello</html>", [1]])
@@ -216,8 +216,11 @@ def test_a_space_that_starts_is_waited_for(space: FakeSpace) -> None:
             return next(answers)
 
     space.fixed = Starting()
-    Replica(space.url).wait_until_healthy(5)
+    told: list[str] = []
+    Replica(space.url).wait_until_healthy(5, told.append)
     assert next(answers, None) is None
+    assert [line.split("s: ")[1][:8] for line in told] == ["HTTP 404", "HTTP 503", "HTTP 404"]
+    assert told[1] == f"waiting for vLLM at {space.url}, 0 of at most 5 s: HTTP 503"
 
 
 @pytest.mark.parametrize("body", [{"models": []}, {"data": {}}, {"data": ["tiny"]}, {"data": [{"id": 3}]}])
@@ -225,6 +228,13 @@ def test_models_that_are_not_told_as_they_should_be_are_one_sentence(space: Fake
     space.fixed["/v1/models"] = Answer(200, body)
     with pytest.raises(SyncError, match="^/v1/models: "):
         Replica(space.url).served_models()
+
+
+def test_the_longest_row_is_that_of_the_model(space: FakeSpace) -> None:
+    space.fixed["/v1/models"] = Answer(200, {"data": [{"id": "other", "max_model_len": 9}, {"id": "tiny"}]})
+    with pytest.raises(SyncError, match="^/v1/models: .*max_model_len"):
+        Replica(space.url).longest_row("tiny")
+    assert Replica(space.url).longest_row("other") == 9
 
 
 def test_models_and_status_are_read_with_the_key(space: FakeSpace) -> None:

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VLLM_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # for processes; it has been read already in this one
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("trainer_box.replica._POLL_S", 0.05)
+    monkeypatch.setattr("shared.health.POLL_S", 0.05)
     Path(f"{number_task.MODULE}.py").write_text(number_task.SOURCE)
     return tmp_path
 

@@ -77,6 +77,7 @@ def test_a_served_name_that_does_not_match_is_refused(refusal: Refusal, space: F
 
 def test_a_run_that_exists_is_refused_without_resume(refusal: Refusal, space: FakeSpace) -> None:
     Publisher(open_bucket("local:other"), "r").close()
+    space.status["bucket"] = "local:other"
     sentence = refusal(*options(space.url, bucket="local:other"))
     assert "run 'r' is in bucket local:other already; go on with it by --resume" in sentence
 
@@ -101,7 +102,7 @@ def test_units_out_of_reach_are_refused(refusal: Refusal, free_port: Callable[[]
     url = f"http://127.0.0.1:{free_port()}"
     assert f"vLLM at {url} is not ready after 0 s" in refusal(*options(url))
     wordle = {"environment": "trainer_box.environment:Wordle", "env-url": url}
-    assert f"environment at {url} cannot be reached" in refusal(*options(space.url, **wordle))
+    assert f"the environment at {url} is not ready after 0 s" in refusal(*options(space.url, **wordle))
 
 
 @pytest.mark.parametrize(

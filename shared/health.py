@@ -1,0 +1,53 @@
+"""Whether a unit is well, asked at its `/health`, and waiting until it is, with progress: a sleeping Space wakes up
+when it is asked.
+
+Knows what proxies of Spaces answer in the place of a unit; nothing of what units do.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+import httpx
+
+from shared import strict_json
+from shared.errors import SyncError
+
+POLL_S = 2.0
+_ANSWER_S = 10.0
+_TOLD_AGAIN_S = 30.0
+_LONGEST = 300
+
+Report = Callable[[str], None]
+
+
+def problem_of(url: str, headers: Mapping[str, str]) -> str:
+    """Empty when the unit is well, else what it or a proxy answered."""
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/health", headers=dict(headers), timeout=_ANSWER_S, trust_env=False)
+    except httpx.HTTPError as error:
+        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return "" if answer.status_code == 200 else f"HTTP {answer.status_code}{_reason(answer)}"
+
+
+def wait(what: str, problem: Callable[[], str], deadline_s: float, report: Report) -> None:
+    """Return when `problem` is empty. Raises SyncError after `deadline_s` seconds, or what `problem` raises."""
+    started = time.monotonic()
+    told, told_at = "", started
+    while reason := problem():
+        now = time.monotonic()
+        if now - started > deadline_s:
+            raise SyncError(f"{what} is not ready after {deadline_s:.0f} s ({reason}); is it running?")
+        if reason != told or now - told_at > _TOLD_AGAIN_S:
+            report(f"waiting for {what}, {now - started:.0f} of at most {deadline_s:.0f} s: {reason}")
+            told, told_at = reason, now
+        time.sleep(min(POLL_S, deadline_s))
+
+
+def _reason(answer: httpx.Response) -> str:
+    """What one of our units gives as its reason, in brackets."""
+    try:
+        document = strict_json.parse(answer.content)
+    except ValueError:
+        return ""
+    stated = document.get("error") if isinstance(document, dict) else None
+    return f" ({' '.join(str(stated).split())[:_LONGEST]})" if stated else ""
