@@ -4,7 +4,6 @@ Measured by asking as the rollouts will, all at once. Elsewhere nothing is asked
 """
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -12,13 +11,12 @@ import httpx
 
 from shared.auth import is_space
 from shared.errors import SyncError
+from shared.health import Report
 from trainer_box.replica import vllm_headers
 
 PROXY_S = 60.0
 _SAFE_S = 45.0  # of these, for the tokens; the rest is the way there and back, and bad luck
 _TOKENS = 32
-
-Report = Callable[[str], None]
 
 
 def check(url: str, model: str, in_flight: int, longest: int, report: Report) -> None:

@@ -5,15 +5,14 @@ beginning of a hash of the value. Knows nothing of whether the Space then works.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from shared.errors import SyncError
+from shared.health import Report
 from shared.identity import VERSION
 from trainer_box.deploy import staging
 from trainer_box.deploy.hub import Hub, Space
 from trainer_box.deploy.plan import SpacePlan
-
-Report = Callable[[str], None]
 
 
 def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> None:

@@ -1,12 +1,13 @@
 """Pausing Spaces at the end of a run, so that they cost nothing more. A pause that fails is told, and is no error."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from shared.errors import SyncError
+from shared.health import Report
 from trainer_box.deploy.hub import Hub
 
 
-def pause(spaces: Iterable[str], token: str | None, report: Callable[[str], None]) -> None:
+def pause(spaces: Iterable[str], token: str | None, report: Report) -> None:
     for space in spaces:
         try:
             Hub(token).pause(space)

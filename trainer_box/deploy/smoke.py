@@ -6,7 +6,6 @@ Trains nothing and publishes nothing. Knows the units' interfaces as the trainer
 import asyncio
 import os
 import time
-from collections.abc import Callable
 
 import httpx
 from openenv.core.generic_client import GenericEnvClient
@@ -14,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from shared.auth import auth_headers
 from shared.errors import SyncError
+from shared.health import Report
 from trainer_box.deploy.plan import Plan
 from trainer_box.replica import Replica, vllm_headers
 
@@ -22,8 +22,6 @@ _ANSWER_S = 60.0
 _TOKENS = 16
 _GUESSES = ("crane", "moist", "built", "dodgy", "flask", "vexed")
 _FAILURES = (OSError, ConnectionClosed, RuntimeError, ValueError)
-
-Report = Callable[[str], None]
 
 
 def announcement(plan: Plan) -> str:

@@ -5,24 +5,20 @@ may be about the time before it, so that a bad stage is believed when it stays. 
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import httpx
-
+from shared import health
 from shared.auth import auth_headers
 from shared.errors import SyncError
+from shared.health import Report
 from trainer_box.deploy.failures import is_no_capacity, no_capacity
 from trainer_box.deploy.hub import Hub, Runtime, Space
 from trainer_box.deploy.plan import SpacePlan
 
 _POLL_S = 5.0
-_ANSWER_S = 10.0
 _LOOKS = 4  # in a row, at a stage that leads nowhere
 _RESTARTED = ("PAUSED", "STOPPED", "RUNTIME_ERROR")
 _HOPELESS = (*_RESTARTED, "BUILD_ERROR", "CONFIG_ERROR", "NO_APP_FILE", "DELETING")
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,17 +33,18 @@ class Waiting:
     def until_healthy(self, plan: SpacePlan) -> str:
         """The Space's address. Raises SyncError when it fails, or after the deadline."""
         address = self._address(plan)
+        headers = auth_headers(address, None, self.token)
         end = time.monotonic() + self.deadline_s
         told, bad = "", 0
         while True:
             runtime = self.hub.runtime(plan.repo_id)
-            health = _health(address, self.token)
-            if (runtime.stage, health) == ("RUNNING", "HTTP 200"):
+            problem = health.problem_of(address, headers)
+            if runtime.stage == "RUNNING" and not problem:
                 self.report(f"{plan.repo_id}: healthy at {address}")
                 return address
             bad = bad + 1 if runtime.stage in _HOPELESS else 0
             self._mend(plan, runtime, bad)
-            if (state := f"{runtime.stage}, /health: {health}") != told:
+            if (state := f"{runtime.stage}, /health: {problem or 'HTTP 200'}") != told:
                 self.report(f"{plan.repo_id}: {state}")
                 told = state
             if time.monotonic() > end:
@@ -81,12 +78,3 @@ def _hopeless(repo_id: str, runtime: Runtime) -> str:
         f"{repo_id} is in stage {runtime.stage}{reason}; hf spaces logs {repo_id}{build} tells why, and "
         f"hf spaces restart {repo_id} starts it again"
     )
-
-
-def _health(address: str, token: str | None) -> str:
-    try:
-        headers = auth_headers(address, None, token)
-        answer = httpx.get(f"{address}/health", headers=headers, timeout=_ANSWER_S, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return str(error) or type(error).__name__
-    return f"HTTP {answer.status_code}"

@@ -70,6 +70,19 @@ def test_a_model_that_does_not_exist_is_refused_though_it_is_served(refusal: Ref
     assert "model 'nobody/nothing' cannot be trained: " in refusal(*options(space.url, model="nobody/nothing"))
 
 
+def test_spaces_are_paused_when_that_was_asked_for_though_training_failed(
+    refusal: Refusal, space: FakeSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[tuple[tuple[str, ...], str | None]] = []
+    monkeypatch.setattr(trainer, "pause", lambda spaces, token, report: paused.append((spaces, token)))
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    space.models, space.status["space"] = ["nobody/nothing"], "user/vllm"
+    refusal(*options(space.url, model="nobody/nothing"))
+    assert paused == []
+    refusal(*options(space.url, model="nobody/nothing"), "--pause-spaces-at-end")
+    assert paused == [(("user/vllm",), "hf_mine")]
+
+
 def test_a_served_name_that_does_not_match_is_refused(refusal: Refusal, space: FakeSpace) -> None:
     space.models = ["another"]
     assert f"serves another, not '{MODEL}'" in refusal(*options(space.url))
