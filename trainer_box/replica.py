@@ -14,6 +14,7 @@ from shared.auth import auth_headers
 from shared.document import Document
 from shared.errors import IntegrityError, SyncError
 from shared.health import Report
+from shared.output import say
 from shared.types import FINGERPRINT, LARGEST_VERSION, RUN_ID, Json, Manifest
 
 _CONNECT_S = 10.0
@@ -65,7 +66,7 @@ class Replica:
         except (httpx.InvalidURL, ValueError) as error:
             raise SyncError(f"{url!r} is not an address: {error}; set --vllm-url") from error
 
-    def wait_until_healthy(self, deadline_s: float, report: Report) -> None:
+    def wait_until_healthy(self, deadline_s: float, report: Report = say) -> None:
         """Return when `/health` answers 200. Raises SyncError after `deadline_s` seconds, or when it never will."""
         health.wait(f"vLLM at {self.url}", self.problem, deadline_s, report)
 

@@ -79,6 +79,7 @@ class FakeSpace(ThreadingHTTPServer):
 
     def follow(self, bucket: Bucket) -> None:
         """The weights that are live are those of this bucket's manifests."""
+        self.status["bucket"] = bucket.name
         self.fingerprint = lambda run_id, version: RunReader(bucket, run_id).manifest(version).fingerprint
 
     def _update(self, body: dict[str, Any]) -> Answer:

@@ -1,16 +1,17 @@
 """Which files a Space consists of, and how they are laid out: the one list of what is ever pushed.
 
-A Space's folder holds its Dockerfile, its card as README.md, the lock of its dependencies, and two packages. Only
-files of known kinds are taken, so that nothing private that lies beside them is. Knows nothing of the Hub.
+A Space's folder holds its Dockerfile, its card as README.md, the lock of its dependencies, its package, and what that
+needs of `shared`. Only files of known kinds are taken, so that nothing private that lies beside them is. Knows nothing
+of the Hub.
 """
 
 import hashlib
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import SyncError
+from trainer_box.deploy.needed import needed
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _KINDS = {".py", ".css", ".html", ".js", ".toml", ".txt", ".yaml"}
@@ -23,6 +24,7 @@ class Unit:
 
     package: str
     dockerfile: str
+    licences: tuple[str, ...] = ("LICENSE",)
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -32,10 +34,11 @@ class Unit:
             "README.md": f"{self.package}/README.md",
             "requirements.txt": f"{self.package}/requirements.txt",
         }
-        return {**top, "LICENSE": "LICENSE", "shared/words/LICENSE": "shared/words/LICENSE"}
+        return {**top, **{path: path for path in self.licences}}
 
 
-VLLM, ENV = Unit("space_vllm", "Dockerfile.vllm"), Unit("space_env", "Dockerfile.env")
+VLLM = Unit("space_vllm", "Dockerfile.vllm")
+ENV = Unit("space_env", "Dockerfile.env", ("LICENSE", "shared/words/LICENSE"))
 
 
 def files_of(unit: Unit) -> dict[str, Path]:
@@ -45,8 +48,8 @@ def files_of(unit: Unit) -> dict[str, Path]:
         raise SyncError(
             f"{missing[0]} is not there; the Spaces are made from a checkout of the repository, so run this in one"
         )
-    for package in (_CODE_OF_ALL, unit.package):
-        found.update({str(path.relative_to(CHECKOUT)): path for path in _code(CHECKOUT / package)})
+    code = {*(CHECKOUT / unit.package).rglob("*"), *needed(_CODE_OF_ALL, unit.package, CHECKOUT)}
+    found.update({str(path.relative_to(CHECKOUT)): path for path in code if _is_code(path)})
     for moved in set(unit.renamed.values()) - set(unit.renamed):
         found.pop(moved, None)
     return dict(sorted(found.items()))
@@ -70,8 +73,6 @@ def content_hash(files: dict[str, Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _code(package: Path) -> Iterator[Path]:
-    for path in package.rglob("*"):
-        hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(package).parts)
-        if path.is_file() and not hidden and path.suffix in _KINDS:
-            yield path
+def _is_code(path: Path) -> bool:
+    is_hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(CHECKOUT).parts)
+    return path.is_file() and not is_hidden and path.suffix in _KINDS

@@ -86,10 +86,12 @@ def test_keys_of_the_environment_are_used_and_written_nowhere(
 
 def test_each_space_gets_one_commit_with_exactly_its_files(hub: StandIn, run: Callable[..., str]) -> None:
     run()
-    common = {"Dockerfile", "LICENSE", "README.md", "requirements.txt", "shared/errors.py", "shared/words/tiny.txt"}
-    common |= {"shared/words/LICENSE"}
-    assert set(space(hub, VLLM)["files"]) == common | {"space_vllm/serve.py", "space_vllm/pyproject.toml"}
-    assert set(space(hub, ENV)["files"]) == common | {"space_env/serve.py", "space_env/page/game.css"}
+    common = {"Dockerfile", "LICENSE", "README.md", "requirements.txt", "shared/__init__.py", "shared/errors.py"}
+    words = {f"shared/words/{name}" for name in ("LICENSE", "__init__.py", "tiny.txt")}
+    own = {"shared/deltas.py", "space_vllm/serve.py", "space_vllm/pyproject.toml"}
+    assert set(space(hub, VLLM)["files"]) == common | own
+    own = {"shared/wordle.py", "space_env/serve.py", "space_env/page/game.css"}
+    assert set(space(hub, ENV)["files"]) == common | words | own
     assert [len(space(hub, name)["commits"]) for name in (VLLM, ENV)] == [1, 1]
 
 
@@ -115,7 +117,7 @@ def test_a_run_after_changes_sets_what_changed_and_nothing_else(
 ) -> None:
     run()
     before = space(hub, VLLM), space(hub, ENV)
-    (checkout / "space_vllm/serve.py").write_text("vllm = 2")
+    (checkout / "space_vllm/serve.py").write_text("import shared.deltas")
     (checkout / "space_vllm/pyproject.toml").unlink()
     monkeypatch.setenv("SPACE_HF_TOKEN", "hf_anotheranother")
     run("--model", "Qwen/Qwen3-8B", "--sleep-time", "600")
@@ -182,7 +184,7 @@ def test_a_dry_run_writes_what_would_be_pushed_and_asks_nobody(
     assert plan["bucket"] == {"name": BUCKET, "private": True}
     assert [one["repo_id"] for one in plan["spaces"]] == [VLLM, ENV]
     assert [one["secrets"] for one in plan["spaces"]] == [["HF_TOKEN", "VLLM_API_KEY"], ["ENV_API_KEY"]]
-    assert [one["files"] for one in plan["spaces"]] == [9, 9]
+    assert [one["files"] for one in plan["spaces"]] == [9, 12]
 
 
 def test_a_dry_run_touches_no_folder_with_other_files(run: Callable[..., str], tmp_path: Path) -> None:
