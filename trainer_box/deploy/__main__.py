@@ -28,7 +28,7 @@ _DEADLINE_S = 3600.0
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer_box.deploy", description="Bucket and Spaces on the Hub.")
     parser.add_argument("--namespace", type=_namespace, required=True, help="the user or organisation they belong to")
     parser.add_argument("--model", default=DEFAULT_MODEL, help=f"default: {DEFAULT_MODEL}")
@@ -38,11 +38,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     what.add_argument("--smoke", action="store_true", help="then check both Spaces with a few requests")
     what.add_argument("--template", action="store_true", help="public source Spaces, for others to duplicate")
     parser.add_argument("--dry-run", type=Path, metavar="DIR", help="write what would be pushed, and push nothing")
-    return parser.parse_args(argv)
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that nothing changed is said here
     try:
         run(arguments)
