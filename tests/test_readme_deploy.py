@@ -60,6 +60,7 @@ def section(title: str) -> str:
 
 
 @needs_dockerfiles
+@pytest.mark.slow
 def test_the_two_commands_lead_to_a_running_fleet(hub: StandIn, shell: Callable[[str], str]) -> None:
     first, second = block_with("deploy --namespace NAME\n").splitlines()
     assert first == "make setup"
@@ -75,6 +76,7 @@ def test_the_two_commands_lead_to_a_running_fleet(hub: StandIn, shell: Callable[
 
 
 @needs_dockerfiles
+@pytest.mark.slow
 def test_duplicates_are_private_and_have_their_owners_secrets(hub: StandIn, shell: Callable[[str], str]) -> None:
     shell(block_with("--template"))
     shell(block_with("hf repos duplicate"))

@@ -16,7 +16,7 @@ from shared.bucket.private import ensure_private, is_readable
 from shared.errors import SyncError
 from shared.identity import ENV_SPACE, VLLM_SPACE
 from shared.output import complain, say
-from trainer_box.deploy import keys, plan, smoke
+from trainer_box.deploy import keys, plan
 from trainer_box.deploy.apply import apply
 from trainer_box.deploy.failures import TOKENS
 from trainer_box.deploy.hardware import DEFAULT_MODEL, PRICES_OF, WITH_GPU, hardware_for
@@ -104,7 +104,7 @@ def _deploy(planned: Plan, bucket: str, hub: Hub, smoke_too: bool) -> None:
     read_token = _read_token(os.environ)
     say(f"the Spaces cost {planned.usd_per_hour:.2f} USD per hour while they run (prices of {PRICES_OF})")
     if smoke_too:
-        say(smoke.announcement(planned))
+        say(plan.smoke_cost(planned))
     secrets = {**keys.load_or_make(kept, os.environ), "SPACE_HF_TOKEN": read_token}
     made = ensure_private(bucket, token)
     say(f"bucket {bucket}: {'made, private' if made else 'it is there, private'}")
@@ -115,6 +115,8 @@ def _deploy(planned: Plan, bucket: str, hub: Hub, smoke_too: bool) -> None:
     waiting = Waiting(hub, token, _DEADLINE_S, say)
     vllm_url, env_url = (waiting.until_healthy(space) for space in planned.spaces)
     if smoke_too:
+        from trainer_box.deploy import smoke  # brings OpenEnv along, which takes seconds
+
         os.environ.update({name: secrets[name] for name in keys.NAMES})
         smoke.check(vllm_url, env_url, planned.model, say)
     say(how_to_train(planned, vllm_url, env_url, kept))

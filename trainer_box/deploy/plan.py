@@ -17,6 +17,7 @@ from trainer_box.deploy.staging import ENV, VLLM, Unit
 SLEEP_S = 3600
 _TEMPLATE = "-template"
 PLAN = "plan.json"
+_SMOKE_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,15 @@ def template(namespace: str, model: str) -> Plan:
     )
     env = SpacePlan(f"{namespace}/{ENV_SPACE}{_TEMPLATE}", ENV, private=False, hardware=None, sleep_s=None)
     return Plan(namespace, model, None, vllm, env)
+
+
+def smoke_cost(plan: Plan) -> str:
+    """Said before anything is started."""
+    usd = plan.usd_per_hour * _SMOKE_S / 3600
+    return (
+        f"the smoke check takes a few minutes in which the Spaces run: about {usd:.2f} USD for {_SMOKE_S / 60:.0f} "
+        f"minutes ({plan.usd_per_hour:.2f} USD per hour), and they go on until they sleep or are paused"
+    )
 
 
 def write(plan: Plan, folder: Path) -> None:

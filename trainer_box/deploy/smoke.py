@@ -14,23 +14,12 @@ from websockets.exceptions import ConnectionClosed
 from shared.auth import auth_headers
 from shared.errors import SyncError
 from shared.health import Report
-from trainer_box.deploy.plan import Plan
 from trainer_box.replica import Replica, vllm_headers
 
-EXPECTED_S = 300.0
 _ANSWER_S = 60.0
 _TOKENS = 16
 _GUESSES = ("crane", "moist", "built", "dodgy", "flask", "vexed")
 _FAILURES = (OSError, ConnectionClosed, RuntimeError, ValueError)
-
-
-def announcement(plan: Plan) -> str:
-    """What it costs, said before anything is started."""
-    usd = plan.usd_per_hour * EXPECTED_S / 3600
-    return (
-        f"the smoke check takes a few minutes in which the Spaces run: about {usd:.2f} USD for {EXPECTED_S / 60:.0f} "
-        f"minutes ({plan.usd_per_hour:.2f} USD per hour), and they go on until they sleep or are paused"
-    )
 
 
 def check(vllm_url: str, env_url: str, model: str, report: Report) -> None:

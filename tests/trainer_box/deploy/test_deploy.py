@@ -13,7 +13,9 @@ from shared.errors import SyncError
 from tests.hub import StandIn
 from tests.trainer_box.deploy.conftest import READ_TOKEN, TOKEN
 from trainer_box.deploy import __main__ as deploy
+from trainer_box.deploy import smoke
 from trainer_box.deploy.apply import described
+from trainer_box.deploy.keys import NAMES
 
 VLLM, ENV, BUCKET = "user/async-rl-vllm", "user/async-rl-env", "user/async-rl-weights"
 
@@ -251,6 +253,22 @@ def test_a_read_token_that_cannot_see_the_bucket_is_refused(hub: StandIn, run: C
     hub.change(BUCKET, is_bucket=True, private=True)
     hub.inject("status", "bucket", status=404, after=2)
     assert f"SPACE_HF_TOKEN may not read bucket {BUCKET}" in run(code=1)
+
+
+def test_the_smoke_check_says_its_cost_first_and_then_asks_both_spaces_with_their_keys(
+    hub: StandIn, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str, str, dict[str, str]]] = []
+
+    def check(vllm_url: str, env_url: str, model: str, report: object) -> None:
+        asked.append((vllm_url, env_url, model, {name: os.environ[name] for name in NAMES}))
+
+    for name in NAMES:
+        monkeypatch.setenv(name, "")  # so that it is as before when the test ends
+    monkeypatch.setattr(smoke, "check", check)
+    printed = run("--smoke")
+    assert asked == [(f"{hub.url}/app/{VLLM}", f"{hub.url}/app/{ENV}", "Qwen/Qwen3-0.6B", kept_keys())]
+    assert printed.index("about 0.07 USD for 5 minutes") < printed.index(f"{VLLM}: making it")
 
 
 def test_interrupting_it_says_that_it_can_be_run_again(

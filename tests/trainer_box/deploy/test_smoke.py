@@ -8,7 +8,7 @@ from shared.errors import SyncError
 from tests.space_env.server import running
 from tests.trainer_box.fake_space import KEY, Answer, FakeSpace, fake_space
 from trainer_box.deploy import smoke
-from trainer_box.deploy.plan import deployment
+from trainer_box.deploy.plan import deployment, smoke_cost
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +62,4 @@ def test_an_environment_that_refuses_the_key_is_a_sentence(
 
 def test_the_cost_is_said_beforehand() -> None:
     plan = deployment("user", "m", "l40sx1")
-    assert "about 0.15 USD for 5 minutes (1.80 USD per hour)" in smoke.announcement(plan)
+    assert "about 0.15 USD for 5 minutes (1.80 USD per hour)" in smoke_cost(plan)
