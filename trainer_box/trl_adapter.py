@@ -60,6 +60,9 @@ class TrainingConfig(AsyncGRPOConfig):
 
     output_dir: str | None = field(default="", metadata={"help": "Checkpoints and logs; by default runs/<run id>."})
     max_tool_calling_iterations: int | None = field(default=6, metadata={"help": "Tool turns of an episode."})
+    vllm_server_timeout: float = field(
+        default=900.0, metadata={"help": "Seconds until vLLM is ready; a Space that sleeps takes minutes to wake up."}
+    )
     report_to: list[str] | str = field(default_factory=list, metadata={"help": "Where TRL reports to, e.g. trackio."})
 
     def __post_init__(self) -> None:

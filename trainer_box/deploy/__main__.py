@@ -86,10 +86,9 @@ def how_to_duplicate(planned: Plan) -> str:
 def how_to_train(planned: Plan, vllm_url: str, env_url: str, kept: Path) -> str:
     """To be copied: the keys are read from their file, HF_TOKEN is there already."""
     source = f"set -a; . {kept}; set +a\n    " if kept.exists() else ""
-    return (
-        f"to train:\n    {source}python -m trainer_box --model {planned.model} --bucket {planned.bucket} \\\n"
-        f"        --vllm-url {vllm_url} --env-url {env_url}"
-    )
+    what = f"--model {planned.model} --bucket {planned.bucket}"
+    where = f"--vllm-url {vllm_url} --env-url {env_url}"
+    return f"to train:\n    {source}{sys.executable} -m trainer_box {what} \\\n        {where}"
 
 
 def _planned(arguments: argparse.Namespace) -> Plan:

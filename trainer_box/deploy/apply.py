@@ -11,6 +11,7 @@ from shared.errors import SyncError
 from shared.health import Report
 from shared.identity import VERSION
 from trainer_box.deploy import staging
+from trainer_box.deploy.hardware import FREE
 from trainer_box.deploy.hub import Hub, Space
 from trainer_box.deploy.plan import SpacePlan
 
@@ -72,7 +73,8 @@ def _settings(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Rep
 
 
 def _machine(plan: SpacePlan, hub: Hub, report: Report) -> None:
-    if plan.hardware is None:
+    """A Space that is planned on free hardware keeps what somebody chose for it."""
+    if plan.hardware in (None, FREE):
         return
     runtime = hub.runtime(plan.repo_id)
     if runtime.hardware != plan.hardware:

@@ -115,7 +115,7 @@ class Hub:
             str(told.stage), str(hardware) if hardware else None, told.sleep_time, told.raw.get("errorMessage") or ""
         )
 
-    def request_hardware(self, repo_id: str, hardware: str) -> None:
+    def request_hardware(self, repo_id: str, hardware: str | None) -> None:
         wanted: Any = hardware
         self._asked(
             f"cannot have {hardware} for {repo_id}", lambda: self._client.request_space_hardware(repo_id, wanted)

@@ -1,13 +1,15 @@
 """Pausing Spaces at the end of a run, so that they cost nothing more. A pause that fails is told, and is no error."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from shared.errors import SyncError
 from shared.health import Report
 from trainer_box.deploy.hub import Hub
 
 
-def pause(spaces: Iterable[str], token: str | None, report: Report) -> None:
+def pause(spaces: Sequence[str], token: str | None, report: Report) -> None:
+    if not spaces:
+        report("no Space is paused: the units tell of none (SPACE_ID)")
     for space in spaces:
         try:
             Hub(token).pause(space)

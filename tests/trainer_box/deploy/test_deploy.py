@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def test_each_space_gets_one_commit_with_exactly_its_files(hub: StandIn, run: Ca
 def test_the_last_lines_are_the_trainers_command(hub: StandIn, run: Callable[..., str]) -> None:
     *_, source, first, second = run().splitlines()
     assert source.strip() == f"set -a; . {os.environ['HOME']}/.config/async-rl-spaces/user.env; set +a"
-    assert first.strip() == f"python -m trainer_box --model Qwen/Qwen3-0.6B --bucket {BUCKET} \\"
+    assert first.strip() == f"{sys.executable} -m trainer_box --model Qwen/Qwen3-0.6B --bucket {BUCKET} \\"
     assert second.strip() == f"--vllm-url {hub.url}/app/{VLLM} --env-url {hub.url}/app/{ENV}"
 
 
@@ -159,6 +160,15 @@ def test_a_space_of_another_kind_is_left_alone(hub: StandIn, run: Callable[..., 
 def test_a_space_that_somebody_made_public_is_told(hub: StandIn, run: Callable[..., str]) -> None:
     hub.change(ENV, private=False)
     assert f"{ENV}: it is public (hf repos settings {ENV} --type space --private changes that)" in run()
+
+
+def test_hardware_that_somebody_chose_in_the_place_of_the_free_one_is_kept(
+    hub: StandIn, run: Callable[..., str]
+) -> None:
+    run()
+    hub.change(ENV, hardware="cpu-upgrade")
+    run()
+    assert space(hub, ENV)["hardware"] == "cpu-upgrade"
 
 
 def test_a_paused_space_is_started_again(hub: StandIn, run: Callable[..., str]) -> None:

@@ -24,6 +24,12 @@ def test_spaces_are_paused_and_how_to_start_them_is_told(running: StandIn) -> No
     assert told == [f"{name} is paused; hf spaces restart {name} starts it again" for name in NAMES]
 
 
+def test_units_that_are_no_spaces_are_told(hub: StandIn) -> None:
+    told: list[str] = []
+    pause((), "hf_x", told.append)
+    assert told == ["no Space is paused: the units tell of none (SPACE_ID)"]
+
+
 def test_a_space_that_cannot_be_paused_is_told_and_the_next_one_is_paused(running: StandIn) -> None:
     running.inject("status", "settings", path="pause", status=401)
     told: list[str] = []
