@@ -68,5 +68,7 @@ class _Call(Generic[T]):
     def _run(self, call: Callable[[], T]) -> None:
         try:
             self.outcome.set_result(call())
+        except KeyboardInterrupt:  # hf_xet's, where another call's abort ended this one: signals go to the main thread
+            self.outcome.set_exception(ConnectionError("it was broken off with another transfer"))
         except BaseException as error:  # it is raised again where the call is waited for
             self.outcome.set_exception(error)

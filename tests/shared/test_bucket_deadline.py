@@ -63,3 +63,11 @@ def test_only_so_many_calls_are_left_hanging_and_others_go_on_when_they_end(monk
     for thread in [thread for thread in threading.enumerate() if thread.name == "bucket-call"]:
         thread.join(10)
     assert calls.run(lambda: 7, 10, nothing) == 7
+
+
+def test_what_hf_xet_raises_where_its_session_was_aborted_is_no_interrupt_of_the_user() -> None:
+    def aborted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(ConnectionError, match="it was broken off with another transfer"):
+        Calls().run(aborted, 20.0, lambda: None)
