@@ -115,7 +115,7 @@ def test_every_command_of_the_hub_named_exists_with_its_options(
 def test_every_option_of_deploy_named_exists() -> None:
     told = section("Deploy on Spaces") + section("Duplicate instead")
     named = {option for option in re.findall(r"`(--[a-z-]+)", told)} - {"--pause-spaces-at-end", "--token-budget"}
-    known = deploy.parser()._option_string_actions
+    known = deploy.command_line()._option_string_actions
     assert {"--dry-run", "--smoke", "--sleep-time"} <= named
     assert named - {"--vllm-server-timeout"} <= set(known)
 

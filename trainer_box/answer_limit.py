@@ -23,7 +23,7 @@ def check(url: str, model: str, in_flight: int, longest: int, report: Report) ->
     """Say how long a completion may be, and raise SyncError when `longest` tokens are more."""
     if not is_space(url):
         return
-    rate = slowest_rate(url, model, in_flight)
+    rate = slowest_rate(url, model, max(1, in_flight))
     safe = int(rate * _SAFE_S)
     report(
         f"{in_flight} answers at once come at {rate:.0f} tokens/s or faster each, so a completion of up to {safe} "

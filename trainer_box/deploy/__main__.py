@@ -28,7 +28,7 @@ _DEADLINE_S = 3600.0
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
-def parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer_box.deploy", description="Bucket and Spaces on the Hub.")
     parser.add_argument("--namespace", type=_namespace, required=True, help="the user or organisation they belong to")
     parser.add_argument("--model", default=DEFAULT_MODEL, help=f"default: {DEFAULT_MODEL}")
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that nothing changed is said here
     try:
         run(arguments)

@@ -293,11 +293,11 @@ def test_interrupting_it_says_that_it_can_be_run_again(
 
 def test_an_impossible_namespace_is_refused_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        deploy.parser().parse_args(["--namespace", "a/b"])
+        deploy.command_line().parse_args(["--namespace", "a/b"])
     assert "'a/b' is not the name of a user or an organisation" in capsys.readouterr().err
 
 
 def test_errors_of_ours_are_sync_errors(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_HF_TOKEN")
     with pytest.raises(SyncError):
-        deploy.run(deploy.parser().parse_args(["--namespace", "user"]))
+        deploy.run(deploy.command_line().parse_args(["--namespace", "user"]))
