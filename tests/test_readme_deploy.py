@@ -72,7 +72,7 @@ def test_the_two_commands_lead_to_a_running_fleet(hub: StandIn, shell: Callable[
     ]
     assert "Dockerfile" in spaces["user/async-rl-vllm"]["files"]
     assert hub.described()["buckets"] == {"user/async-rl-weights": True}
-    assert "python -m trainer_box --model Qwen/Qwen3-0.6B --bucket user/async-rl-weights" in printed
+    assert "-m trainer_box --model Qwen/Qwen3-0.6B --bucket user/async-rl-weights" in printed
 
 
 @needs_dockerfiles
