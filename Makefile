@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-seeds test test-fast test-faults quality bench
+.PHONY: help setup demo demo-seeds test test-fast test-faults test-images quality bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,8 @@ TWO_MODULES := -n 2 --dist loadscope
 
 # Of vLLM servers there is one at a time: each binds itself to the first core.
 test: setup ## the whole suite
-	@$(PYTEST) $(TWO_MODULES) -m "not vllm and not faults"
-	@$(PYTEST) -m "vllm and not faults"
+	@$(PYTEST) $(TWO_MODULES) -m "not vllm and not faults and not images"
+	@$(PYTEST) -m "vllm and not faults and not images"
 
 test-fast: setup ## the suite without real servers and training
 	@$(PYTEST) $(TWO_MODULES) -m "not slow"
@@ -32,6 +32,9 @@ test-fast: setup ## the suite without real servers and training
 test-faults: setup ## what a run survives, with real processes: about an hour
 	@$(BIN)/python -m tests.faults $(ROWS)
 	@$(BIN)/python -m tests.faults.soak
+
+test-images: setup ## the Spaces' images, built and run as Spaces run them: as root, with buildah and debootstrap
+	@$(PYTEST) -m images tests/images
 
 quality: setup ## lint, format, types, import rules
 	@$(BIN)/ruff check .
