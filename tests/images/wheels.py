@@ -27,12 +27,12 @@ def wheels() -> Iterator[Path]:
     """A folder with the wheels of both images and of the base image with vLLM."""
     with TemporaryDirectory(prefix="wheels-") as folder:
         for unit in ("space_env", "space_vllm"):
-            _fetch(folder, ["--requirement", str(ROOT / unit / "requirements.txt")])
-        _fetch(folder, pins_of_vllm())
+            fetch(folder, ["--requirement", str(ROOT / unit / "requirements.txt")])
+        fetch(folder, pins_of_vllm())
         yield Path(folder)
 
 
-def _fetch(folder: str, what: Sequence[str]) -> None:
+def fetch(folder: str, what: Sequence[str]) -> None:
     quiet = ("--quiet", "--disable-pip-version-check", "--dest", folder)
     ran = subprocess.run(
         [sys.executable, "-m", "pip", "download", *quiet, *_PYTHON_ONLY, *what],
