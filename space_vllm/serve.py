@@ -30,6 +30,8 @@ _CPU_ARGUMENTS = (
     *("--dtype", "float32", "--enforce-eager"),
     *("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"),
 )
+# What little vLLM compiles then would need a C++ compiler on the machine.
+_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
@@ -53,8 +55,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0
     elif not _may_start(look()):
         return 1
-    asked = command(settings, arguments, preflight.on_cpu())
-    server = Supervisor(asked, environment(os.environ), settings.host, settings.port, Limits())
+    cpu = preflight.on_cpu()
+    asked, given = command(settings, arguments, cpu), environment(os.environ, cpu)
+    server = Supervisor(asked, given, settings.host, settings.port, Limits())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: server.ask_to_end(number))
     return server.run()
@@ -79,8 +82,9 @@ def command(settings: Settings, arguments: Sequence[str], cpu: bool) -> list[str
     return [sys.executable, "-m", _SERVER, *place, *address, *_ARGUMENTS, *defaults, *arguments]
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    return {**_ENVIRONMENT, **given, **_FORCED}
+def environment(given: Mapping[str, str], cpu: bool) -> dict[str, str]:
+    defaults = _CPU_ENVIRONMENT if cpu else {}
+    return {**_ENVIRONMENT, **defaults, **given, **_FORCED}
 
 
 if __name__ == "__main__":

