@@ -73,16 +73,22 @@ class PrivateSpace:
         return f"http://{self.name}.hf.space:{self.port}"
 
     async def serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            request = Request.parsed(await client.readuntil(_END))
-            if self._token in request.values("authorization", "x-hf-authorization"):
-                self.passed += 1
-                await self._pass_on(request, client, back)
-            else:
-                self.refused += 1
-                back.write(_NOT_FOUND)
-                await back.drain()
-        back.close()
+        try:
+            await self._answer(client, back)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # somebody hung up
+        finally:
+            back.close()
+
+    async def _answer(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        request = Request.parsed(await client.readuntil(_END))
+        if self._token in request.values("authorization", "x-hf-authorization"):
+            self.passed += 1
+            await self._pass_on(request, client, back)
+        else:
+            self.refused += 1
+            back.write(_NOT_FOUND)
+            await back.drain()
 
     async def _pass_on(self, request: Request, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         answer, there = await asyncio.open_connection(*self._target)
@@ -111,10 +117,11 @@ def private_space(name: str, app: str, token: str, minute_s: float = MINUTE_S) -
     loop, done = asyncio.new_event_loop(), asyncio.Event()
 
     async def run() -> None:
-        async with await asyncio.start_server(space.serve, "127.0.0.1", 0) as server:
-            space.port = server.sockets[0].getsockname()[1]
-            ready.set()
-            await done.wait()
+        server = await asyncio.start_server(space.serve, "127.0.0.1", 0)
+        space.port = server.sockets[0].getsockname()[1]
+        ready.set()
+        await done.wait()
+        server.close()  # what is still open is cut at the loop's end
 
     def serve() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

@@ -1,6 +1,7 @@
 """The units reach each other through the proxy of private Spaces, and the app's own key is all that the app sees."""
 
 import asyncio
+import contextlib
 import os
 import runpy
 import socket
@@ -132,6 +133,18 @@ def test_a_game_is_played_through_the_proxy_and_is_not_cut_after_its_minute() ->
             assert client.step(WordleAction(word="crane")).observation.text
         assert status(url, ENV_KEY)["steps"] == 1
         assert (space.refused, space.cut) == (0, 0)
+
+
+def test_what_is_open_when_the_proxy_ends_is_cut(app: FakeSpace) -> None:
+    head = f"GET /health HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nX-HF-Authorization: Bearer {TOKEN}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        with private_space("somebody-vllm", app.url, TOKEN) as space:
+            asking, silent = (
+                stack.enter_context(socket.create_connection(("127.0.0.1", space.port), DEADLINE_S)) for _ in range(2)
+            )
+            asking.sendall(head.encode())
+            assert asking.recv(1 << 16).startswith(b"HTTP/1.0 200")
+        assert silent.recv(1) == b""
 
 
 def test_a_game_without_the_token_is_refused_before_it_gets_to_the_space(environment: PrivateSpace) -> None:
