@@ -34,7 +34,7 @@ test-faults: setup ## what a run survives, with real processes: about an hour
 	@$(BIN)/python -m tests.faults.soak
 
 test-images: setup ## the Spaces' images, built and run as Spaces run them: as root, with buildah and debootstrap
-	@$(PYTEST) -m images tests/images
+	@$(PYTEST) -o faulthandler_timeout=0 -m images tests/images
 
 quality: setup ## lint, format, types, import rules
 	@$(BIN)/ruff check .
