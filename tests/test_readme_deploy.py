@@ -22,8 +22,6 @@ TEXTS = [README, *((ROOT / unit / "README.md").read_text() for unit in ("space_v
 DEADLINE_S = 200
 ROW_TOKENS = 8192
 
-needs_dockerfiles = pytest.mark.skipif(not (ROOT / "Dockerfile.env").exists(), reason="the Dockerfiles are not there")
-
 
 @pytest.fixture
 def hub() -> Iterator[StandIn]:
@@ -59,7 +57,6 @@ def section(title: str) -> str:
     return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-@needs_dockerfiles
 @pytest.mark.slow
 def test_the_two_commands_lead_to_a_running_fleet(hub: StandIn, shell: Callable[[str], str]) -> None:
     first, second = block_with("deploy --namespace NAME\n").splitlines()
@@ -75,7 +72,6 @@ def test_the_two_commands_lead_to_a_running_fleet(hub: StandIn, shell: Callable[
     assert "-m trainer_box --model Qwen/Qwen3-0.6B --bucket user/async-rl-weights" in printed
 
 
-@needs_dockerfiles
 @pytest.mark.slow
 def test_duplicates_are_private_and_have_their_owners_secrets(hub: StandIn, shell: Callable[[str], str]) -> None:
     shell(block_with("--template"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.images import bases, buildah
-from tests.images.staging import stage
 from tests.images.wheels import pins_of_vllm, wheels
+from trainer_box.deploy.staging import ENV, VLLM, stage
 
 TOOLS = ("buildah", "debootstrap", "unshare", "nsenter", "setpriv", "chroot")
 
@@ -39,7 +39,7 @@ def store() -> Iterator[buildah.Store]:
 @pytest.fixture(scope="session")
 def env_image(store: buildah.Store, tmp_path_factory: pytest.TempPathFactory) -> Image:
     folder = tmp_path_factory.mktemp("staged") / "space_env"
-    stage("space_env", folder)
+    stage(ENV, folder)
     store.build(folder, "localhost/space-env", {"PYTHON_IMAGE": bases.DEBIAN})
     return Image(store, "localhost/space-env", bases.DEBIAN, folder)
 
@@ -48,6 +48,6 @@ def env_image(store: buildah.Store, tmp_path_factory: pytest.TempPathFactory) ->
 def vllm_image(store: buildah.Store, tmp_path_factory: pytest.TempPathFactory) -> Image:
     bases.make_vllm(store, pins_of_vllm())
     folder = tmp_path_factory.mktemp("staged") / "space_vllm"
-    stage("space_vllm", folder)
+    stage(VLLM, folder)
     store.build(folder, "localhost/space-vllm", {"VLLM_IMAGE": bases.VLLM})
     return Image(store, "localhost/space-vllm", bases.VLLM, folder)
