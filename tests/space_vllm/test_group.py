@@ -151,10 +151,11 @@ def test_a_process_that_has_left_the_group_keeps_no_thread_and_no_handle(
 ) -> None:
     monkeypatch.setattr("space_vllm.group._TIDY_S", 0.1)
     end, source = tmp_path / "end", LEAVING.format(outliving=OUTLIVING.format(kind=kind))
-    before = set(threading.enumerate()), psutil.Process().num_fds()
+    threads, handles = set(threading.enumerate()), psutil.Process().num_fds()  # some may be of other tests, and go
     try:
         with Group([sys.executable, "-c", source, str(end)], os.environ) as started:
             wait_until(lambda: started.exit_code is not None)
-        assert (set(threading.enumerate()), psutil.Process().num_fds()) == before
+        assert set(threading.enumerate()) <= threads
+        assert psutil.Process().num_fds() <= handles
     finally:
         end.touch()
