@@ -44,7 +44,7 @@ def group(source: str) -> Group:
 
 @pytest.fixture
 def printed(capfd: pytest.CaptureFixture[str]) -> Printed:
-    return Printed(capfd)
+    return Printed()
 
 
 def test_leaving_ends_every_process_and_what_they_printed_was_passed_on(printed: Printed) -> None:

@@ -136,16 +136,13 @@ Start = Callable[..., Scene]
 class Said:
     """The sentences until now, without the times."""
 
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self._printed = Printed(capfd)
-
     def __call__(self) -> list[str]:
-        return [re.sub(r"after \d+ s", "after N s", line) for line in self._printed.err() if line.startswith("vLLM ")]
+        return [re.sub(r"after \d+ s", "after N s", line) for line in Printed().err() if line.startswith("vLLM ")]
 
 
 @pytest.fixture
 def said(capfd: pytest.CaptureFixture[str]) -> Said:
-    return Said(capfd)
+    return Said()
 
 
 def test_each_end_is_told_and_pauses_grow_to_the_longest(supervised: Start, said: Said) -> None:
