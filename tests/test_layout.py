@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "trainer_box", "space_vllm", "space_env")
 LONGEST_FILE = 300
@@ -108,11 +110,13 @@ def test_no_file_names_a_path_of_one_machine_or_an_issue_number() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_importing_space_env_does_not_load_torch() -> None:
     code = f"import sys, {', '.join(importable('space_env'))}; print('torch' in sys.modules)"
     assert in_a_fresh_interpreter(code) == "False"
 
 
+@pytest.mark.slow
 def test_trainer_box_imports_where_vllm_is_not_installed() -> None:
     # TRL loads vLLM where it finds it, so its absence is played: None in sys.modules makes every import of it fail.
     code = f"import sys; sys.modules['vllm'] = None; import {', '.join(importable('trainer_box'))}; print('imported')"

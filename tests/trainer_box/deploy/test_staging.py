@@ -24,6 +24,7 @@ def loaded_in(folder: Path, module: str) -> set[str]:
     return set(ran.stdout.splitlines()[-1].split())
 
 
+@pytest.mark.slow
 @each_unit
 def test_the_staged_folder_alone_is_enough_to_start_it(unit: Unit, tmp_path: Path) -> None:
     stage(unit, tmp_path / "staged")
