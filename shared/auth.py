@@ -27,9 +27,13 @@ def is_space(url: str) -> bool:
 
 def bearer(secret: str, what: str) -> str:
     """The header's value. Raises SyncError, which names `what` and not the secret, when no header can hold it."""
-    if not (secret.isascii() and secret.isprintable() and secret == secret.strip()):
-        # an HTTP client would cut it, or repeat it in its error
+    if not fits_a_header(secret):
         raise SyncError(
             f"{what} holds a line break, white space around it or another character that no key has; set it anew"
         )
     return f"Bearer {secret}"
+
+
+def fits_a_header(secret: str) -> bool:
+    """An HTTP client would cut any other, or repeat it in its error."""
+    return secret.isascii() and secret.isprintable() and secret == secret.strip()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeVar
 
+from shared.auth import fits_a_header
 from shared.identity import default_bucket
 from shared.types import RUN_ID
 
@@ -131,7 +132,7 @@ def _hf_token(environment: Mapping[str, str]) -> str | None:
 
 
 def _fit_for_a_header(name: str, secret: str) -> str:
-    if not (secret.isascii() and secret.isprintable()) or " " in secret:
+    if not fits_a_header(secret) or " " in secret:
         raise SettingError(f"{name} holds a space, a line break or a letter that no key has: set it anew.")
     return secret
 

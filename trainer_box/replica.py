@@ -84,15 +84,11 @@ class Replica:
         return self._json(self._request(_STATUS))
 
     def served_models(self) -> list[str]:
-        path = "/v1/models"
-        models = Document(self._json(self._request(path)), path).array("data")
-        return [Document(model, path).text("id") for model in models]
+        return [model.text("id") for model in self._models()]
 
     def longest_row(self, model: str) -> int:
         """The most tokens that a prompt and its completion have together."""
-        path = "/v1/models"
-        models = [Document(model, path) for model in Document(self._json(self._request(path)), path).array("data")]
-        return next(one.count("max_model_len") for one in models if one.text("id") == model)
+        return next(one.count("max_model_len") for one in self._models() if one.text("id") == model)
 
     def update(self, bucket: str, manifest: Manifest) -> Acknowledgement | Pending:
         """Announce a version once, and wait half a minute at most for it to be live and verified.
@@ -161,6 +157,10 @@ class Replica:
                 "or choose another --run-id"
             )
         return Acknowledgement(version, **spent)
+
+    def _models(self) -> list[Document]:
+        path = "/v1/models"
+        return [Document(model, path) for model in Document(self._json(self._request(path)), path).array("data")]
 
     def _request(self, path: str) -> httpx.Response:
         try:

@@ -1,10 +1,10 @@
 """Calls to the Hub that move no file of a bucket: each ends by a deadline, is repeated, and fails in a sentence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from shared.bucket.client import ending_in
-from shared.bucket.failures import PassingError, translated
+from shared.bucket.failures import PassingError, status_of, translated
 from shared.bucket.retries import Limits
 from shared.errors import SyncError
 
@@ -28,3 +28,13 @@ def asked(
             raise translate(error, what) from None
 
     return limits.retried(once)
+
+
+def seen(call: Callable[[], T], unseen: Collection[int] = (404,)) -> T | None:
+    """None when there is no such thing, or the token may not see it: where the Hub answers a status of `unseen`."""
+    try:
+        return call()
+    except Exception as error:
+        if status_of(error) in unseen:
+            return None
+        raise

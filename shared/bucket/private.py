@@ -4,9 +4,8 @@ from collections.abc import Collection
 
 from huggingface_hub import HfApi
 
-from shared.bucket.asking import asked
+from shared.bucket.asking import asked, seen
 from shared.bucket.client import connect
-from shared.bucket.failures import status_of
 from shared.bucket.retries import PATIENT, Limits
 from shared.errors import BucketError
 
@@ -32,13 +31,5 @@ def is_readable(name: str, token: str | None, limits: Limits = PATIENT) -> bool:
 
 def is_private(name: str, client: HfApi, limits: Limits, unseen: Collection[int] = (404,)) -> bool | None:
     """None when there is no such bucket, or the token may not see it: where the Hub answers a status of `unseen`."""
-
-    def look() -> bool | None:
-        try:
-            return bool(client.bucket_info(name).private)
-        except Exception as error:
-            if status_of(error) in unseen:
-                return None
-            raise
-
-    return asked(f"cannot look at bucket {name}", look, limits)
+    info = asked(f"cannot look at bucket {name}", lambda: seen(lambda: client.bucket_info(name), unseen), limits)
+    return None if info is None else bool(info.private)

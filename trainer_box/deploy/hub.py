@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from shared.bucket.asking import asked
+from shared.bucket.asking import asked, seen
 from shared.bucket.client import connect
-from shared.bucket.failures import status_of
 from shared.bucket.retries import PATIENT, Limits
 from trainer_box.deploy.failures import translated
 
@@ -68,12 +67,8 @@ class Hub:
         """None when there is none, or the token may not see it."""
 
         def look() -> Space | None:
-            try:
-                info = self._client.space_info(repo_id)
-            except Exception as error:
-                if status_of(error) == 404:
-                    return None
-                raise
+            if (info := seen(lambda: self._client.space_info(repo_id))) is None:
+                return None
             files = frozenset(sibling.rfilename for sibling in info.siblings or ())
             return Space(info.sdk or "", bool(info.private), info.host or "", info.sha or "", files)
 

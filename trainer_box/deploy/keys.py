@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from shared.auth import fits_a_header
 from shared.errors import SyncError
 
 NAMES = ("VLLM_API_KEY", "ENV_API_KEY")
@@ -37,7 +38,7 @@ def load_or_make(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 def checked(name: str, secret: str) -> str:
     """Raises SyncError, without it, for a secret that no HTTP header can hold."""
-    if not (secret.isascii() and secret.isprintable() and secret.strip() == secret):
+    if not fits_a_header(secret):
         raise SyncError(f"{name} holds a space, a line break or another character that no key has; set it anew")
     return secret
 
