@@ -11,7 +11,12 @@ _SPACES = ".hf.space"
 
 
 def auth_headers(url: str, key: str | None, hub_token: str | None) -> dict[str, str]:
-    """The Hub token goes to Spaces only, never to another host. Raises SyncError for a key that no header can hold."""
+    """The Hub token goes to Spaces only, never to another host, and nothing goes to a Space in the clear.
+
+    Raises SyncError for a key that no header can hold, and for a Space's address that is not https.
+    """
+    if is_space(url) and urlsplit(url).scheme != "https":
+        raise SyncError(f"{url} is a Space: ask it with https, since keys would go over the network in the clear")
     headers = {}
     if key:
         headers["Authorization"] = bearer(key, f"the key for {url}")

@@ -4,20 +4,26 @@
 - Without it the answer is 404 and a page of HTML, as if there were no such Space.
 - A response is cut after a minute. A WebSocket is not.
 
-A Space's name ends in .hf.space: `RESOLVING` in PYTHONPATH makes such names this machine, for processes, and the same
-module imported, for this one.
+A Space's name ends in .hf.space and is asked over TLS. A process finds it with the settings of `reaching_spaces`; the
+module `HERE`, run with them, does the same for this process.
 """
 
 import asyncio
+import functools
+import os
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import trustme
 
 from tests.conftest import ROOT
 
-RESOLVING = ROOT / "tests" / "hf_space"
+HERE = ROOT / "tests" / "hf_space" / "sitecustomize.py"
 MINUTE_S = 60.0
 DEADLINE_S = 20.0
 _END = b"\r\n\r\n"
@@ -70,15 +76,16 @@ class PrivateSpace:
 
     @property
     def url(self) -> str:
-        return f"http://{self.name}.hf.space:{self.port}"
+        return f"https://{self.name}.hf.space:{self.port}"
 
     async def serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        try:
-            await self._answer(client, back)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # somebody hung up
-        finally:
-            back.close()
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # somebody hung up
+            try:
+                await self._answer(client, back)
+                back.close()
+                await back.wait_closed()
+            finally:
+                back.transport.abort()
 
     async def _answer(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         request = Request.parsed(await client.readuntil(_END))
@@ -111,13 +118,31 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
             await target.drain()
 
 
+@functools.cache
+def _authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def _certified() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _authority().issue_cert("*.hf.space").configure_cert(context)
+    return context
+
+
+def reaching_spaces(folder: Path) -> dict[str, str]:
+    """The environment of a process that is to find the private Spaces. `folder` keeps whom it trusts."""
+    trusted = folder / "authority.pem"
+    _authority().cert_pem.write_to_path(str(trusted))
+    return {"PYTHONPATH": os.pathsep.join([str(HERE.parent), str(ROOT)]), "SPACES_AUTHORITY": str(trusted)}
+
+
 @contextmanager
 def private_space(name: str, app: str, token: str, minute_s: float = MINUTE_S) -> Iterator[PrivateSpace]:
     space, ready = PrivateSpace(name, app, token, minute_s), threading.Event()
     loop, done = asyncio.new_event_loop(), asyncio.Event()
 
     async def run() -> None:
-        server = await asyncio.start_server(space.serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(space.serve, "127.0.0.1", 0, ssl=_certified())
         space.port = server.sockets[0].getsockname()[1]
         ready.set()
         await done.wait()

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import runpy
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from shared.errors import SyncError
 from shared.reader import RunReader
 from space_env.client import WordleClient
 from space_env.models import WordleAction
-from tests.conftest import ROOT, StartProcess
-from tests.private_spaces import RESOLVING, PrivateSpace, private_space
+from tests.conftest import StartProcess
+from tests.private_spaces import HERE, PrivateSpace, private_space, reaching_spaces
 from tests.space_env.server import running, status
 from tests.trainer_box.fake_space import KEY, FakeSpace, fake_space
 from trainer_box.replica import Replica
@@ -36,12 +36,13 @@ DEADLINE_S = 400.0
 
 
 @pytest.fixture(autouse=True)
-def trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+def trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This process has a trainer's secrets, and knows where Spaces are."""
-    for name, value in SECRETS.items():
+    for name, value in {**SECRETS, **reaching_spaces(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(socket, "getaddrinfo", socket.getaddrinfo)  # to be put back
-    runpy.run_path(str(RESOLVING / "sitecustomize.py"))
+    monkeypatch.setattr(ssl, "create_default_context", ssl.create_default_context)
+    runpy.run_path(str(HERE))
 
 
 @pytest.fixture
@@ -98,7 +99,8 @@ def test_a_response_that_takes_longer_than_the_proxys_minute_is_cut(app: FakeSpa
 
 
 async def ask(url: str) -> Any:
-    async with aiohttp.ClientSession() as session:
+    trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context())  # aiohttp made its own when it was imported
+    async with aiohttp.ClientSession(connector=trusting) as session:
         return await post(session, f"{url}/v1/completions", {"model": MODEL, "prompt": [1]}, 10.0)
 
 
@@ -135,13 +137,16 @@ def test_a_game_is_played_through_the_proxy_and_is_not_cut_after_its_minute() ->
         assert (space.refused, space.cut) == (0, 0)
 
 
+def connected(space: PrivateSpace) -> ssl.SSLSocket:
+    plain = socket.create_connection(("127.0.0.1", space.port), DEADLINE_S)
+    return ssl.create_default_context().wrap_socket(plain, server_hostname=f"{space.name}.hf.space")
+
+
 def test_what_is_open_when_the_proxy_ends_is_cut(app: FakeSpace) -> None:
     head = f"GET /health HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nX-HF-Authorization: Bearer {TOKEN}\r\n\r\n"
     with contextlib.ExitStack() as stack:
         with private_space("somebody-vllm", app.url, TOKEN) as space:
-            asking, silent = (
-                stack.enter_context(socket.create_connection(("127.0.0.1", space.port), DEADLINE_S)) for _ in range(2)
-            )
+            asking, silent = (stack.enter_context(connected(space)) for _ in range(2))
             asking.sendall(head.encode())
             assert asking.recv(1 << 16).startswith(b"HTTP/1.0 200")
         assert silent.recv(1) == b""
@@ -168,8 +173,7 @@ def test_a_training_run_sends_the_token_with_every_request_and_tells_no_secret(
         *("--per-device-train-batch-size=8", "--num-generations=4", "--max-inflight-tasks=8"),
         *("--max-completion-length=16", "--weight-sync-timeout=60", "--vllm-server-timeout=60"),
     ]
-    path = os.pathsep.join([str(RESOLVING), str(ROOT)])
-    run = process(command, env={**SECRETS, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"})
+    run = process(command, env={**SECRETS, **reaching_spaces(tmp_path), "HF_HUB_OFFLINE": "1"})
     assert run.wait(DEADLINE_S) == 0, run.output()
     assert [manifest.version for manifest in RunReader(bucket, "r").manifests()] == [0, 1, 2]
     assert (vllm.refused, environment.refused) == (0, 0)

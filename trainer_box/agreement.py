@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from shared.errors import SyncError
-from trainer_box.replica import vllm_headers
+from trainer_box.headers import vllm_headers
 
 
 @dataclass(frozen=True)

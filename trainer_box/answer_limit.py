@@ -12,7 +12,7 @@ import httpx
 from shared.auth import is_space
 from shared.errors import SyncError
 from shared.health import Report
-from trainer_box.replica import vllm_headers
+from trainer_box.headers import vllm_headers
 
 PROXY_S = 60.0
 _SAFE_S = 45.0  # of these, for the tokens; the rest is the way there and back, and bad luck

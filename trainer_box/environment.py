@@ -5,7 +5,6 @@ connection: reset to the same seed, then play the same guesses again, and see th
 """
 
 import asyncio
-import os
 import random
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,9 +16,9 @@ from openenv.core.client_types import StepResult
 from openenv.core.generic_client import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from shared.auth import auth_headers
 from shared.errors import SyncError
 from shared.wordle import PROMPT
+from trainer_box.headers import environment_headers
 from trainer_box.reward import Reward
 
 TRAINING_SEEDS = range(1_000_000)
@@ -168,7 +167,7 @@ class Wordle:
 
     def _connection(self) -> GenericEnvClient:
         if self._client is None:
-            headers = auth_headers(self._url, os.environ.get("ENV_API_KEY"), os.environ.get("HF_TOKEN"))
+            headers = environment_headers(self._url)
             self._client = GenericEnvClient(self._url, message_timeout_s=MESSAGE_SECONDS, headers=headers)
         return self._client
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from shared.errors import SyncError
 from shared.wordle import GUESSES
 from trainer_box.conversation import Message, Tool, check_template, parse_answer, render, tool_result
-from trainer_box.replica import vllm_headers
+from trainer_box.headers import vllm_headers
 
 EVALUATION_SEEDS = range(1_000_000, 1_000_200)
 AT_ONCE = 64

@@ -9,12 +9,12 @@ import httpx
 import torch
 
 from shared import health, strict_json
-from shared.auth import auth_headers
 from shared.bucket import Bucket
 from shared.errors import SyncError
 from shared.health import Report
 from shared.identity import VERSION
 from shared.types import Json
+from trainer_box.headers import environment_headers
 from trainer_box.replica import Replica
 
 LOGPROBS_MODE = "processed_logprobs"
@@ -94,10 +94,6 @@ def check_environment(url: str, in_flight: int, deadline_s: float, report: Repor
             f"{where} has {capacity} seats, and {in_flight} rollouts are made at once; lower --max-inflight-tasks"
         )
     return status
-
-
-def environment_headers(url: str) -> dict[str, str]:
-    return auth_headers(url, os.environ.get("ENV_API_KEY"), os.environ.get("HF_TOKEN"))
 
 
 def _is_address(url: str) -> bool:

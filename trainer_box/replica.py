@@ -1,32 +1,26 @@
 """The vLLM Space as the trainer sees it: the single place that knows its HTTP interface, and who it says it is.
 
-Knows nothing of weights; the rollouts' own requests are made by TRL, with the headers from here.
+Knows nothing of weights; the rollouts' own requests are made by TRL.
 """
 
-import os
 import sys
 from dataclasses import dataclass
 
 import httpx
 
 from shared import health, strict_json
-from shared.auth import auth_headers
 from shared.document import Document
 from shared.errors import IntegrityError, SyncError
 from shared.health import Report
 from shared.output import say
 from shared.types import FINGERPRINT, LARGEST_VERSION, RUN_ID, Json, Manifest
+from trainer_box.headers import vllm_headers
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0  # the Space says after 20 s that a version is under way
 _STATUS = "/weights/status"
 _TIMES = ("stage_ms", "pause_ms", "apply_ms")
 _SERVING = ("serving", "staging", "applying")  # states in which what the status tells is what is answered from
-
-
-def vllm_headers(url: str) -> dict[str, str]:
-    """What every request to the vLLM Space carries, from the environment."""
-    return auth_headers(url, os.environ.get("VLLM_API_KEY"), os.environ.get("HF_TOKEN"))
 
 
 @dataclass(frozen=True)

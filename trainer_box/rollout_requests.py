@@ -15,7 +15,7 @@ from shared.document import Document
 from shared.errors import IntegrityError, SyncError
 from shared.output import say
 from shared.types import Json
-from trainer_box.replica import vllm_headers
+from trainer_box.headers import vllm_headers
 
 _FINAL = (400, 401, 403, 422)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 16.0

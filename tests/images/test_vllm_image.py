@@ -4,7 +4,6 @@ The bucket is one of the stand-in Hub; the trainer is the real script. One Space
 """
 
 import importlib.metadata
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from safetensors.torch import load_file
 
 from shared.bucket import Bucket, open_bucket
 from shared.reader import RunReader
-from tests.conftest import ROOT, RunningProcess, StartProcess
+from tests.conftest import RunningProcess, StartProcess
 from tests.hub import StandIn, stand_in
 from tests.images import spaces
 from tests.images.conftest import Image
 from tests.images.scan import Scan
-from tests.private_spaces import RESOLVING, private_space
+from tests.private_spaces import private_space, reaching_spaces
 from tests.space_env.server import status
 from trainer_box.publisher import Publisher
 from trainer_box.tiny_policy import tiny_policy_path
@@ -119,8 +118,7 @@ def test_the_whole_loop_runs_between_private_spaces(
             *("--per-device-train-batch-size=16", "--num-generations=8", "--max-inflight-tasks=32"),
             *("--max-completion-length=16", "--weight-sync-timeout=120", "--vllm-server-timeout=60"),
         ]
-        path = os.pathsep.join([str(RESOLVING), str(ROOT)])
-        run = process(command, env={**SECRETS, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
+        run = process(command, env={**SECRETS, **reaching_spaces(tmp_path), "OMP_NUM_THREADS": "1"})
         assert run.wait(DEADLINE_S) == 0, run.output()
         assert (private_vllm.refused, private_env.refused) == (0, 0)
         played = status(env_url, ENV_KEY)["episodes"]

@@ -19,6 +19,16 @@ def test_the_hub_token_goes_to_no_other_host(url: str) -> None:
     assert auth_headers(url, "key", "hf_token") == {"Authorization": "Bearer key"}
 
 
+@pytest.mark.parametrize(
+    "url", ["http://user-vllm.hf.space", "HTTP://User-vLLM.HF.Space:80/", "ws://user-vllm.hf.space"]
+)
+def test_nothing_goes_to_a_space_in_the_clear(url: str) -> None:
+    for keys in (("key", None), (None, "hf_token"), (None, None)):
+        with pytest.raises(SyncError, match="https") as caught:
+            auth_headers(url, *keys)
+        assert "hf_token" not in str(caught.value)
+
+
 @pytest.mark.parametrize("secret", ["secret\n", "secr\u00e9t", "sec\tret", " secret", "secret "])
 def test_a_key_that_no_header_can_carry_is_refused_without_being_told(secret: str) -> None:
     for keys in ((secret, None), (None, secret)):

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import SyncError
 from shared.types import DataFile, Manifest, now
 from tests.trainer_box.fake_space import CUT_OFF, KEY, TIMES, Answer, FakeSpace, fake_space
-from trainer_box.replica import Acknowledgement, NeedsAnchorError, Pending, Replica, vllm_headers
+from trainer_box.replica import Acknowledgement, NeedsAnchorError, Pending, Replica
 
 BUCKET = "local:/somewhere"
 
@@ -23,22 +23,9 @@ def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpace]:
         yield server
 
 
-SPACE = "https://user-vllm.hf.space"
-
-
 def manifest(version: int = 3) -> Manifest:
     data = DataFile(f"run/anchors/step_{version:06d}.safetensors", 10, "0" * 32)
     return Manifest("run", version, "anchor", (data,), "0" * 16, 5, 5, 1, now())
-
-
-def test_headers_come_from_the_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    assert vllm_headers(SPACE) == {}
-    monkeypatch.setenv("VLLM_API_KEY", "key")
-    assert vllm_headers(SPACE) == {"Authorization": "Bearer key"}
-    monkeypatch.setenv("HF_TOKEN", "hf_token")
-    assert vllm_headers(SPACE) == {"Authorization": "Bearer key", "X-HF-Authorization": "Bearer hf_token"}
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://host", "http://host:port"])

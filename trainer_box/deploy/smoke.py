@@ -4,17 +4,16 @@ Trains nothing and publishes nothing. Knows the units' interfaces as the trainer
 """
 
 import asyncio
-import os
 import time
 
 import httpx
 from openenv.core.generic_client import GenericEnvClient
 from websockets.exceptions import ConnectionClosed
 
-from shared.auth import auth_headers
 from shared.errors import SyncError
 from shared.health import Report
-from trainer_box.replica import Replica, vllm_headers
+from trainer_box.headers import environment_headers, vllm_headers
+from trainer_box.replica import Replica
 
 _ANSWER_S = 60.0
 _TOKENS = 16
@@ -52,7 +51,7 @@ def _complete(url: str, model: str) -> float:
 
 async def _play(url: str) -> float:
     """What a whole game paid."""
-    headers = auth_headers(url, os.environ.get("ENV_API_KEY"), os.environ.get("HF_TOKEN"))
+    headers = environment_headers(url)
     try:
         async with GenericEnvClient(url, message_timeout_s=_ANSWER_S, headers=headers) as client:
             result = await client.reset(seed=0)
