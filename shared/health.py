@@ -4,6 +4,7 @@ when it is asked.
 Knows what proxies of Spaces answer in the place of a unit; nothing of what units do.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 
@@ -16,17 +17,21 @@ POLL_S = 2.0
 _ANSWER_S = 10.0
 _TOLD_AGAIN_S = 30.0
 _LONGEST = 300
+_HINT = "; check the address, and HF_TOKEN if it is that of a private Space"
 
 Report = Callable[[str], None]
 
 
 def problem_of(url: str, headers: Mapping[str, str]) -> str:
-    """Empty when the unit is well, else what it or a proxy answered."""
+    """Empty when the unit is well, else what it or a proxy answered, or that there was no whole answer in 10 s."""
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/health", headers=dict(headers), timeout=_ANSWER_S, trust_env=False)
+        answer = asyncio.run(_asked(f"{url.rstrip('/')}/health", dict(headers)))
+    except TimeoutError:
+        return f"no answer within {_ANSWER_S:.0f} s"
     except httpx.HTTPError as error:
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return "" if answer.status_code == 200 else f"HTTP {answer.status_code}{_reason(answer)}"
+    hint = _HINT if answer.status_code == 404 else ""
+    return "" if answer.status_code == 200 else f"HTTP {answer.status_code}{_reason(answer)}{hint}"
 
 
 def wait(what: str, problem: Callable[[], str], deadline_s: float, report: Report) -> None:
@@ -41,6 +46,12 @@ def wait(what: str, problem: Callable[[], str], deadline_s: float, report: Repor
             report(f"waiting for {what}, {now - started:.0f} of at most {deadline_s:.0f} s: {reason}")
             told, told_at = reason, now
         time.sleep(min(POLL_S, deadline_s))
+
+
+async def _asked(address: str, headers: dict[str, str]) -> httpx.Response:
+    """httpx's own time limits begin anew with every byte."""
+    async with asyncio.timeout(_ANSWER_S), httpx.AsyncClient(trust_env=False, timeout=None) as client:
+        return await client.get(address, headers=headers)
 
 
 def _reason(answer: httpx.Response) -> str:

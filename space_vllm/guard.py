@@ -132,8 +132,8 @@ def _is_keyed(path: str) -> bool:
 
 
 def _has_key(scope: Scope, key: str) -> bool:
-    given = Headers(scope=scope).get("authorization", "")
-    return hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode())
+    scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.encode("latin-1"), key.encode())
 
 
 def _refuse(status: int, sentence: str) -> JSONResponse:

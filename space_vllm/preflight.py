@@ -62,7 +62,10 @@ def check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise SettingError(f"cannot listen on {host}:{port}: {error.strerror}; set PORT to a free one.") from error
+            raise SettingError(
+                f"cannot listen on {host}:{port}: {error.strerror}; set PORT to a free one, and HOST to an "
+                "address of this machine."
+            ) from error
 
 
 def check_address(arguments: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The vLLM Space's settings: read from the environment once, checked, and never printed with their secrets."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -139,7 +140,7 @@ def _fit_for_a_header(name: str, secret: str) -> str:
 
 def _port(environment: Mapping[str, str]) -> int:
     text = environment.get("PORT") or str(DEFAULT_PORT)
-    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) < 1 << 16:
         raise SettingError(f"PORT is {text!r}: set it to a number from 1 to 65535.")
     return int(text)
 

@@ -7,6 +7,7 @@ port, and ends before vLLM starts. Knows no checks, only what they found.
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,26 +84,37 @@ def wait_until_set_up(
     settings: Settings, space_id: str, look: Callable[[], Sequence[SettingError]], period_s: float = PERIOD_S
 ) -> bool:
     """True once `look` finds nothing wrong; False when this process was told to end before. Raises OSError."""
-    if not (problems := look()):
-        return True
-    page = SetupPage(settings, space_id)
+    with _interrupting():
+        try:
+            if problems := look():
+                _serve_until_set_up(SetupPage(settings, space_id), settings, problems, look, period_s)
+        except KeyboardInterrupt:
+            return False
+    return True
+
+
+def _serve_until_set_up(
+    page: SetupPage,
+    settings: Settings,
+    problems: Sequence[SettingError],
+    look: Callable[[], Sequence[SettingError]],
+    period_s: float,
+) -> None:
     page.note(problems)
-    with _told_to_end() as told, _served(page.app(), settings.host, settings.port):
-        while not told.wait(period_s):
-            if not (problems := look()):
-                complain("this Space is set up now")
-                return True
+    with _served(page.app(), settings.host, settings.port):
+        while problems:
+            time.sleep(period_s)
+            problems = look()
             page.note(problems)
-    return False
+    complain("this Space is set up now")
 
 
 @contextmanager
-def _told_to_end() -> Iterator[threading.Event]:
-    """Set by the signals that end a process."""
-    told = threading.Event()
-    before = [(number, signal.signal(number, lambda *_: told.set())) for number in _ENDING]
+def _interrupting() -> Iterator[None]:
+    """The signals that end a process end what it waits for, too: a look may take minutes."""
+    before = [(number, signal.signal(number, signal.default_int_handler)) for number in _ENDING]
     try:
-        yield told
+        yield
     finally:
         for number, handler in before:
             signal.signal(number, handler)

@@ -51,7 +51,9 @@ def _seconds(client: httpx.Client, url: str, model: str, number: int) -> float:
     payload = {"model": model, "prompt": f"{number}", "max_tokens": _TOKENS, "ignore_eos": True, "seed": number}
     started = time.monotonic()
     try:
-        client.post(f"{url}/v1/completions", json=payload).raise_for_status()
+        answer = client.post(f"{url}/v1/completions", json=payload)
     except httpx.HTTPError as error:
         raise SyncError(f"vLLM at {url} gave no completion: {str(error) or type(error).__name__}") from error
+    if answer.status_code != 200:
+        raise SyncError(f"vLLM at {url} gave no completion, but HTTP {answer.status_code}; look at its log")
     return time.monotonic() - started

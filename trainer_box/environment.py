@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import stamina
+import websockets.asyncio.client
 from datasets import Dataset
 from openenv.core.client_types import StepResult
 from openenv.core.generic_client import GenericEnvClient
@@ -20,6 +21,9 @@ from shared.errors import SyncError
 from shared.wordle import PROMPT
 from trainer_box.headers import environment_headers
 from trainer_box.reward import Reward
+
+# A redirect would lead the Hub's token away: on its way the client drops the usual credentials only.
+websockets.asyncio.client.MAX_REDIRECTS = 1
 
 TRAINING_SEEDS = range(1_000_000)
 """Evaluation plays seeds from 1,000,000 on."""

@@ -13,6 +13,9 @@ from shared.errors import SyncError
 from shared.output import say
 from trainer_box.trl_adapter import TrainingConfig
 
+BROKEN_MODEL = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError)
+"""What transformers raises where a model cannot be had, or where its configuration makes none."""
+
 _TRAINED_BYTES = {"float32": 16, "bfloat16": 8}  # per parameter: itself, its gradient and AdamW's two moments
 _BASELINE_BYTES = 2  # per parameter, on the CPU: what the bucket holds, in bf16
 _ACTIVATION_BYTES = 4
@@ -55,7 +58,7 @@ def check(model: str, training: TrainingConfig) -> None:
     try:
         config = AutoConfig.from_pretrained(model)
         need = estimate(config, row_of(training), str(training.dtype), training.gradient_checkpointing)
-    except (OSError, ValueError):
+    except BROKEN_MODEL:
         return
     on_gpu = torch.cuda.is_available() and not training.use_cpu
     machine = available_bytes()

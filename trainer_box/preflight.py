@@ -9,6 +9,7 @@ import httpx
 import torch
 
 from shared import health, strict_json
+from shared.auth import is_address
 from shared.bucket import Bucket
 from shared.errors import SyncError
 from shared.health import Report
@@ -34,9 +35,9 @@ class Expected:
 
 def check_one_process() -> None:
     """Raises SyncError under a launcher that starts several processes."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if (size := os.environ.get("WORLD_SIZE", "1")) != "1":
         raise SyncError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but training runs in one process for now; start it without "
+            f"WORLD_SIZE is {size or 'empty'}, but training runs in one process for now; start it without "
             "a launcher such as torchrun or accelerate"
         )
 
@@ -80,28 +81,21 @@ def check_environment(url: str, in_flight: int, deadline_s: float, report: Repor
 
     Raises SyncError.
     """
-    where, headers = f"the environment at {url}", environment_headers(url)
-    if not _is_address(url):
+    where = f"the environment at {url}"
+    if not is_address(url):
         raise SyncError(f"{where} cannot be reached: an address looks like http://host:port; set --env-url")
+    headers = environment_headers(url)
     health.wait(where, lambda: health.problem_of(url, headers), deadline_s, report)
     status = _status_of_environment(url, where, headers)
     if _PROJECT not in status:
         return {}
     _check_release(where, status)
     capacity = status.get(_CAPACITY)
-    if not isinstance(capacity, int) or capacity < in_flight:
+    if type(capacity) is not int or capacity < in_flight:
         raise SyncError(
             f"{where} has {capacity} seats, and {in_flight} rollouts are made at once; lower --max-inflight-tasks"
         )
     return status
-
-
-def _is_address(url: str) -> bool:
-    try:
-        address = httpx.URL(url)
-    except httpx.InvalidURL:
-        return False
-    return address.scheme in ("http", "https") and bool(address.host)
 
 
 def _status_of_environment(url: str, where: str, headers: Mapping[str, str]) -> Json:

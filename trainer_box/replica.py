@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import httpx
 
 from shared import health, strict_json
+from shared.auth import is_address
 from shared.document import Document
 from shared.errors import IntegrityError, SyncError
 from shared.health import Report
@@ -51,14 +52,11 @@ class Replica:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._hint = f"check that {self.url} is the address of the vLLM Space, and HF_TOKEN if that is a private one"
-        if not self.url.startswith(("http://", "https://")):
+        if not is_address(url):
             raise SyncError(f"the address of vLLM should look like http://host:port, not {url!r}; set --vllm-url")
-        try:
-            self._client = httpx.Client(
-                base_url=self.url, headers=vllm_headers(self.url), timeout=_CONNECT_S, trust_env=False
-            )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise SyncError(f"{url!r} is not an address: {error}; set --vllm-url") from error
+        self._client = httpx.Client(
+            base_url=self.url, headers=vllm_headers(self.url), timeout=_CONNECT_S, trust_env=False
+        )
 
     def wait_until_healthy(self, deadline_s: float, report: Report = say) -> None:
         """Return when `/health` answers 200. Raises SyncError after `deadline_s` seconds, or when it never will."""
@@ -72,7 +70,7 @@ class Replica:
                 f"vLLM at {self.url} answered {found[:8]} on /health; is this a vLLM Space, and if it is a private "
                 "one, is HF_TOKEN set?"
             )
-        return f"{found}; {self._hint}" if found == "HTTP 404" else found
+        return found
 
     def status(self) -> Json:
         return self._json(self._request(_STATUS))

@@ -29,9 +29,11 @@ _MAY_PASS = (aiohttp.ClientError, TimeoutError, ConnectionError, PassingError)
 
 
 async def post(session: aiohttp.ClientSession, url: str, payload: Json, timeout_s: float) -> Json:
-    """Ask once. Raises SyncError when asking again cannot help, else what `Patience` waits out."""
+    """Ask once, and nobody else: a redirect would lead the Hub's token away. Raises SyncError when asking again cannot
+    help, else what `Patience` waits out."""
     limit = aiohttp.ClientTimeout(total=timeout_s)
-    async with session.post(url, json=payload, headers=vllm_headers(url), timeout=limit) as response:
+    request = session.post(url, json=payload, headers=vllm_headers(url), timeout=limit, allow_redirects=False)
+    async with request as response:
         body = await response.read()
     told = f"HTTP {response.status}: {' '.join(body[:300].decode(errors='replace').split())}"
     if response.status in _FINAL:

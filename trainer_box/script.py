@@ -176,5 +176,6 @@ def _say_how_to_go_on(folder: Path, run_id: str) -> None:
 def _build(script: ScriptArguments, training: TrainingConfig, what: dict[str, Any]) -> DeltaSyncTrainer:
     try:
         return DeltaSyncTrainer(args=training, **what)
-    except (OSError, ValueError) as error:
-        raise SyncError(f"model {script.model!r} cannot be trained: {str(error).splitlines()[0]}") from error
+    except memory.BROKEN_MODEL as error:
+        told = (str(error).splitlines() or [""])[0]
+        raise SyncError(f"model {script.model!r} cannot be trained: {type(error).__name__}: {told}") from error

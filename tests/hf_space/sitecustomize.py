@@ -12,7 +12,8 @@ _asked, _made = socket.getaddrinfo, ssl.create_default_context
 
 
 def _on_this_machine(host: Any, *others: Any, **named: Any) -> Any:
-    is_space = isinstance(host, str) and host.endswith(".hf.space")
+    name = host.decode() if isinstance(host, bytes) else host
+    is_space = isinstance(name, str) and name.endswith(".hf.space")
     return _asked("127.0.0.1" if is_space else host, *others, **named)
 
 

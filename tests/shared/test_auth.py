@@ -20,13 +20,22 @@ def test_the_hub_token_goes_to_no_other_host(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://user-vllm.hf.space", "HTTP://User-vLLM.HF.Space:80/", "ws://user-vllm.hf.space"]
+    "url",
+    ["http://user-vllm.hf.space", "HTTP://User-vLLM.HF.Space:80/", "ws://user-vllm.hf.space", "http://u-v.hf.space."],
 )
 def test_nothing_goes_to_a_space_in_the_clear(url: str) -> None:
     for keys in (("key", None), (None, "hf_token"), (None, None)):
         with pytest.raises(SyncError, match="https") as caught:
             auth_headers(url, *keys)
         assert "hf_token" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://host:port", "https://" + "x" * 64 + ".hf.space", "http://a..b"]
+)
+def test_what_is_no_address_is_told_in_a_sentence(url: str) -> None:
+    with pytest.raises(SyncError, match="is not an address"):
+        auth_headers(url, "key", "hf_token")
 
 
 @pytest.mark.parametrize("secret", ["secret\n", "secr\u00e9t", "sec\tret", " secret", "secret "])

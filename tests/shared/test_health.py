@@ -1,5 +1,10 @@
 """Waiting for a unit tells what it answers, when that changes and now and then, and ends."""
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
 import pytest
 
 from shared import health
@@ -37,4 +42,32 @@ def test_what_a_unit_gives_as_its_reason_is_told_and_a_proxys_page_is_not() -> N
         space.fixed["/health"] = Answer(503, {"error": "no weights\nyet"})
         assert health.problem_of(space.url, {}) == "HTTP 503 (no weights yet)"
         space.fixed["/health"] = Answer(404, "<html>not here</html>")
-        assert health.problem_of(space.url, {}) == "HTTP 404"
+        assert health.problem_of(space.url, {}).startswith("HTTP 404; check the address, and HF_TOKEN")
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_ANSWER_S", 0.5)
+    with dripping() as url:
+        assert health.problem_of(url, {}) == "no answer within 0 s"
+
+
+@contextmanager
+def dripping() -> Iterator[str]:
+    """A server whose answer never ends, though it is never silent."""
+    done = threading.Event()
+
+    def drip() -> None:
+        client, _ = listener.accept()
+        with client, suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not done.wait(0.05):
+                client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            done.set()
+            thread.join()

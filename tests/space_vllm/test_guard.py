@@ -63,6 +63,11 @@ def test_the_key_opens_the_api(path: str) -> None:
     assert get(guarded(opened()), path, f"Bearer {KEY}").json() == "inside"
 
 
+def test_the_schemes_name_is_no_matter_of_case() -> None:
+    for scheme in ("bearer", "BEARER"):
+        assert get(guarded(opened()), "/v1/models", f"{scheme} {KEY}").json() == "inside"
+
+
 @pytest.mark.parametrize("authorization", [None, "", KEY, f"Bearer {KEY}x", "Bearer ", f"Basic {KEY}", "Bearer \xe9"])
 @pytest.mark.parametrize("path", KEYED)
 def test_without_the_key_the_api_is_closed(path: str, authorization: str | None) -> None:

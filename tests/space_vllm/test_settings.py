@@ -55,7 +55,7 @@ def test_the_period_of_the_audit_is_in_seconds(text: str, seconds: float) -> Non
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("PORT", "0"), ("PORT", "65536"), ("PORT", "web")),
+        *(("PORT", "0"), ("PORT", "65536"), ("PORT", "web"), ("PORT", "9" * 5000)),
         ("RUN_ID", "a/b"),
         *(("AUDIT_SECONDS", "-1"), ("AUDIT_SECONDS", "nan"), ("AUDIT_SECONDS", "inf"), ("AUDIT_SECONDS", "1m")),
     ],

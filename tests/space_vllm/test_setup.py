@@ -85,6 +85,18 @@ def test_the_log_tells_what_has_changed(waited: tuple[Space, str]) -> None:
     assert waited[1].splitlines() == expected
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_the_middle_of_a_look(tmp_path: Path, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    def look() -> list[SettingError]:
+        signal.raise_signal(number)
+        pytest.fail("the look went on")
+
+    assert not wait_until_set_up(make_settings(tmp_path), SPACE, look)
+    assert signal.getsignal(number) == before
+
+
 def test_a_space_that_is_set_up_has_no_page(tmp_path: Path) -> None:
     nowhere = replace(make_settings(tmp_path), host="no.such.host.invalid")
     assert wait_until_set_up(nowhere, SPACE, lambda: [])

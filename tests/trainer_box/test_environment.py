@@ -16,6 +16,8 @@ from transformers.utils import get_json_schema
 from shared.errors import SyncError
 from shared.wordle import PROMPT, load_words, secret_for
 from tests.space_env.server import running
+from tests.trainer_box.fake_space import FakeSpace
+from tests.trainer_box.redirecting import redirecting
 from trainer_box.environment import GAME_OVER, ChangedError, TinyWordle, Wordle, dataset
 from trainer_box.reward import Reward
 
@@ -48,6 +50,18 @@ async def game(url: str, seed: int = 7, words: str = "tiny", **options: Any) -> 
 async def close(wordle: Wordle) -> None:
     if wordle._client is not None:
         await wordle._client.close()
+
+
+def test_a_redirect_is_not_followed(space: FakeSpace, few_attempts: None) -> None:
+    async def lose() -> Reward | None:
+        with redirecting(space.url) as url:
+            async with game(url) as wordle:
+                with pytest.raises(ConnectionError):
+                    await wordle.guess("above")
+                return await wordle.get_reward()
+
+    assert asyncio.run(lose()) is None
+    assert space.headers == []
 
 
 def test_trl_sees_one_tool_and_its_schema() -> None:

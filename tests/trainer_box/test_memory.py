@@ -1,6 +1,8 @@
 """What training takes is said before anything is loaded, and refused with numbers where there is less."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,6 +101,15 @@ def test_a_model_that_fits_is_told_in_a_line(training: TrainingConfig, capfd: py
 
 def test_a_model_that_is_not_there_is_for_the_loading_to_refuse(training: TrainingConfig) -> None:
     memory.check("/nowhere/at/all", training)
+
+
+@pytest.mark.parametrize("change", [{"hidden_act": "none of them"}, {"num_attention_heads": 0}, {"vocab_size": -1}])
+def test_a_configuration_that_makes_no_model_is_for_the_loading_to_refuse(
+    training: TrainingConfig, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    config = json.loads(Path(TINY, "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    memory.check(str(tmp_path), training)
 
 
 def test_without_a_budget_the_row_is_the_batch(training: TrainingConfig) -> None:

@@ -49,10 +49,16 @@ def test_several_visible_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     preflight.check_one_gpu()
 
 
-@pytest.mark.parametrize("size", ["2", "8"])
+@pytest.mark.parametrize("size", ["2", "8", "0", "several"])
 def test_a_launcher_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)
     with pytest.raises(SyncError, match=f"WORLD_SIZE is {size}.*one process"):
+        preflight.check_one_process()
+
+
+def test_an_empty_number_of_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "")
+    with pytest.raises(SyncError, match="WORLD_SIZE is empty"):
         preflight.check_one_process()
 
 
@@ -94,8 +100,8 @@ def test_the_page_that_hides_a_private_space_is_told_after_the_wait(space: FakeS
     """A Space that is being built may hide behind the same page."""
     space.fixed["/health"] = Answer(404, PAGE)
     assert refused(space) == (
-        f"vLLM at {space.url} is not ready after 0 s (HTTP 404; check that {space.url} is the address of the vLLM "
-        "Space, and HF_TOKEN if that is a private one); is it running?"
+        f"vLLM at {space.url} is not ready after 0 s (HTTP 404; check the address, and HF_TOKEN if it is that of a "
+        "private Space); is it running?"
     )
 
 

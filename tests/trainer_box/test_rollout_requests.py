@@ -12,6 +12,7 @@ import pytest
 from shared.errors import SyncError
 from shared.types import Json
 from tests.trainer_box.fake_space import CUT_OFF, KEY, Answer, FakeSpace
+from tests.trainer_box.redirecting import redirecting
 from trainer_box.rollout_requests import PassingError, Patience, post
 
 ANSWER: Json = {"choices": [{"finish_reason": "stop"}]}
@@ -35,6 +36,12 @@ def test_a_request_carries_the_key(space: FakeSpace) -> None:
     assert asked(space.url)["choices"][0]["token_ids"] == [7]
     assert space.headers[-1]["Authorization"] == f"Bearer {KEY}"
     assert space.completions == [{"prompt": [1]}]
+
+
+def test_a_redirect_is_not_followed(space: FakeSpace) -> None:
+    with redirecting(space.url) as url, pytest.raises(PassingError, match="HTTP 307"):
+        asked(url)
+    assert space.headers == []
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 422])
