@@ -6,6 +6,7 @@ any optimizer, -0.0 and sign flips are right by construction.
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import torch
 
 from shared.bits import DTYPES, bits, is_float, spec_of
@@ -65,18 +66,24 @@ def _check_known(name: str, out: torch.Tensor, held: Mapping[str, torch.Tensor],
 
 
 def _compare(spec: TensorSpec, out: torch.Tensor, held: torch.Tensor) -> Change:
-    new = bits(out)
-    old = bits(held)
-    places = (new != old.to(new.device)).nonzero().reshape(-1)
+    new, old = bits(out), bits(held)
+    places = _where(new != old.to(new.device))
     change = Change(spec, places.cpu(), old[places.cpu()], new[places].cpu())
     _refuse_nonfinite(change)
     return change
 
 
+def _where(mask: torch.Tensor) -> torch.Tensor:
+    """Indices, on the mask's device; on the CPU numpy finds them several times faster than torch."""
+    if mask.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.nonzero().reshape(-1)
+
+
 def _refuse_nonfinite(change: Change) -> None:
-    if not is_float(change.spec.dtype):
+    if not is_float(change.spec.dtype) or bool((finite := _finite(change.new, change.spec)).all()):
         return
-    broken = ~_finite(change.new, change.spec) & _finite(change.old, change.spec)
+    broken = ~finite & _finite(change.old, change.spec)
     if broken.any():
         place = int(change.indices[broken][0])
         raise SyncError(
@@ -86,4 +93,5 @@ def _refuse_nonfinite(change: Change) -> None:
 
 
 def _finite(patterns: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    return patterns.view(DTYPES[spec.dtype]).to(torch.float64).isfinite()
+    values = patterns.view(DTYPES[spec.dtype])
+    return (values.float() if values.itemsize == 1 else values).isfinite()  # torch asks float8 in no other way
