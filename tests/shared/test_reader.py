@@ -127,7 +127,7 @@ def test_a_walk_down_the_versions_lists_the_bucket_once(bucket: MemoryBucket) ->
         ({"version": 2}, "is the manifest of version 2"),
         ({"run_id": "s"}, "of run 's'"),
         ({"files": [], "path": "", "nbytes": 0}, "0 files"),
-        ({"format": 2}, "format 2"),
+        ({"format": 3}, "format 3"),
         ({"kind": "delta", "base_version": 0, "base_fingerprint": "0" * 16}, "lists"),
     ],
 )
@@ -248,7 +248,9 @@ def test_fetched_files_are_those_of_the_manifest_and_gone_afterwards(bucket: Mem
     assert not paths[0].exists()
 
 
-@pytest.mark.parametrize("damage", [lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: b"\0" + raw[1:]])
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: bytes([raw[0] ^ 1]) + raw[1:]]
+)
 def test_a_damaged_data_file_is_an_integrity_error(bucket: MemoryBucket, damage: Any) -> None:
     path = "r/deltas/step_000001.safetensors"
     bucket.stored[path] = damage(bucket.stored[path])
