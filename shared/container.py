@@ -79,11 +79,12 @@ def read_header(path: Path, *, verify: bool = True) -> Header:
     return Header(path, metadata, specs, stated, data_start)
 
 
-def load(header: Header) -> dict[str, torch.Tensor]:
-    """All tensors of a checked file, on the CPU."""
+def load(header: Header, names: Iterable[str] | None = None) -> dict[str, torch.Tensor]:
+    """The tensors of a checked file, on the CPU: all, or those of some names."""
+    wanted = header.tensors if names is None else names
     try:
         with safe_open(header.path, framework="pt") as file:
-            return {name: file.get_tensor(name).clone() for name in header.tensors}  # else they stay views of the file
+            return {name: file.get_tensor(name).clone() for name in wanted}  # else they stay views of the file
     except SafetensorError as error:
         raise IntegrityError(f"{header.path.name} cannot be read as safetensors: {error}") from error
 

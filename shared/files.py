@@ -3,25 +3,26 @@
 Knows nothing of buckets or of which version may be applied where; readers compare the metadata with a manifest.
 """
 
-import json
-import reprlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 
-from shared import coo, packed, strict_json
-from shared.bits import parse_spec, spec_of
+from shared import coo, frames, packed, table
+from shared.bits import spec_of
 from shared.changes import Change, Patch
 from shared.container import Header, load, read_header, write
 from shared.errors import IntegrityError
+from shared.table import Table
 from shared.types import FORMAT, Kind, Manifest, TensorSpec
 
 Encoding = Literal["packed", "coo"]
-Table = Sequence[tuple[TensorSpec, int]]
+
+TABLE = "table"  # the stream of a packed file that holds its table
+LONGEST_TABLE = 100_000_000  # bytes, as of a header
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,19 @@ def write_delta(path: Path, label: Label, changes: Sequence[Change], total: int,
     """Write `changes` (on the CPU) out of `total` elements of the model."""
     filled = [change for change in changes if change.count]
     changed = sum(change.count for change in filled)
-    table = [[change.spec.name, change.spec.dtype, list(change.spec.shape), change.count] for change in filled]
+    text = table.to_text([(change.spec, change.count) for change in filled])
     metadata = {
         **label.metadata(),
         "encoding": encoding,
         "changed": str(changed),
         "total": str(total),
-        "tensors": json.dumps(table, separators=(",", ":"), ensure_ascii=False),
     }
     if encoding == "coo":
-        metadata |= {"sparse": "True", "model_version": str(label.version), "changed_params": str(changed)}
-        write(path, coo.encode(filled), metadata)
+        public = {"sparse": "True", "model_version": str(label.version), "changed_params": str(changed)}
+        write(path, coo.encode(filled), {**metadata, "tensors": text, **public})
     else:
-        streams = {name: _as_tensor(stream) for name, stream in packed.encode(filled).items()}
+        encoded = {TABLE: frames.fold(text.encode()), **packed.encode(filled)}
+        streams = {name: _as_tensor(stream) for name, stream in encoded.items()}
         write(path, [(spec_of(name, tensor), tensor) for name, tensor in streams.items()], metadata)
 
 
@@ -122,37 +123,38 @@ def read_anchor(manifest: Manifest, paths: Sequence[Path]) -> dict[str, torch.Te
 
 def read_patches(header: Header) -> list[Patch]:
     """The patches of a delta file, all indices within their tensors. Raises IntegrityError on malformed content."""
-    encoding = header.metadata.get("encoding")
-    if encoding not in get_args(Encoding):
-        known = ", ".join(get_args(Encoding))
-        raise IntegrityError(f"{header.path.name} has encoding {encoding!r}, known are {known}")
     table, tensors = read_table(header), load(header)
-    try:
-        if encoding == "coo":
+    with _naming(header):
+        if _encoding(header) == "coo":
             return coo.decode(table, tensors)
-        return packed.decode(table, {name: _as_stream(name, tensor) for name, tensor in tensors.items()})
-    except IntegrityError as error:
-        raise IntegrityError(f"{header.path.name}: {error}") from error
+        streams = {name: _as_stream(name, tensor) for name, tensor in tensors.items()}
+        return packed.decode(table, {name: stream for name, stream in streams.items() if name != TABLE})
 
 
 def read_table(header: Header) -> Table:
     """The changed tensors of a delta file, each with its number of changed elements."""
-    name = header.path.name
+    with _naming(header):
+        if _encoding(header) == "coo":
+            return table.parse(header.metadata.get("tensors", ""))
+        found = load(header, [TABLE]) if TABLE in header.tensors else {}
+        streams = {name: _as_stream(name, tensor) for name, tensor in found.items()}
+        return table.parse(frames.unfold_text(streams, TABLE, LONGEST_TABLE))
+
+
+def _encoding(header: Header) -> str:
+    encoding = header.metadata.get("encoding")
+    if encoding is None or encoding not in get_args(Encoding):
+        raise IntegrityError(f"encoding {encoding!r} is not known, known are {', '.join(get_args(Encoding))}")
+    return encoding
+
+
+@contextmanager
+def _naming(header: Header) -> Iterator[None]:
+    """Errors within say which file they are about."""
     try:
-        rows = strict_json.parse(header.metadata["tensors"])
-        if not isinstance(rows, list):
-            raise TypeError(f"{type(rows).__name__} in the place of a list")
-        table = [(parse_spec(*spec), count) for *spec, count in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise IntegrityError(f"{name} has no readable table of tensors: {error!r}") from error
-    for spec, count in table:
-        if type(count) is not int or not 0 < count <= spec.numel:
-            raise IntegrityError(
-                f"{name} lists {reprlib.repr(count)} changes of tensor {spec.name!r}, which has {spec.numel} elements"
-            )
-    if doubled := [name for name, times in Counter(spec.name for spec, _ in table).items() if times > 1]:
-        raise IntegrityError(f"{name} lists tensor {doubled[0]!r} twice")
-    return table
+        yield
+    except IntegrityError as error:
+        raise IntegrityError(f"{header.path.name}: {error}") from error
 
 
 def _described(spec: TensorSpec) -> str:

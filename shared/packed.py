@@ -1,45 +1,54 @@
 """The packed encoding: gaps between changed indices and differences of bit patterns, each a stream over all tensors.
 
-A gap is the number of unchanged elements since the last change; it takes one byte, or 255 and a value in the escape
-stream. A difference is new minus old bits, in zigzag (0, -1, 1, -2, ... become 0, 1, 2, 3, ...), since most are +1 or
--1. Numbers wider than a byte go in byte planes, lowest first, and every stream is one zstd frame. This module knows
-nothing of files.
+A gap is the number of unchanged elements since the last change. As in Golomb-Rice codes a tensor has a shift: that
+many low bits of its gaps are as good as random and stored as they are; what is above takes one byte. A difference is
+new minus old bits, in zigzag (0, -1, 1, -2, ... become 0, 1, 2, 3, ...), since most are +1 or -1, and takes half a
+byte. The highest byte and half byte mean that the number is in a stream of escapes. Every stream is one zstd frame,
+whose entropy coding does the rest. This module knows nothing of files.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-import zstandard
 
 from shared.bits import itemsize
 from shared.changes import Change, Patch, check_indices
 from shared.errors import IntegrityError
+from shared.frames import Bytes, fold, unfold
+from shared.numerals import (
+    UNSIGNED,
+    bits_nbytes,
+    from_bits,
+    from_halves,
+    from_planes,
+    to_bits,
+    to_halves,
+    to_planes,
+)
+from shared.table import Table
 from shared.types import TensorSpec
 
-_ESCAPE = 255
-_LEVEL = 1
-_LARGEST = np.uint64((1 << 64) - 1)
-_NARROW, _WIDE = "escapes_4", "escapes_8"
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-Table = Sequence[tuple[TensorSpec, int]]
-Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+_LARGEST_BYTE = 255
+_LARGEST_HALF = 15
+_KEPT = 5  # bits of a common gap that stay above the shift: enough for the bits below it to be random
+_SAMPLE = 4096
 
 
 def encode(changes: Sequence[Change]) -> dict[str, bytes]:
     """The streams by name, compressed. A stream that would be empty is left out."""
-    gaps = _concatenate([_gaps(change.indices.numpy()) for change in changes], np.int64)
-    escapes = gaps[gaps >= _ESCAPE] - _ESCAPE
-    streams: dict[str, bytes] = {"gaps": np.minimum(gaps, _ESCAPE).astype(np.uint8).tobytes()}
-    name, width = (_WIDE, 8) if escapes.size and int(escapes.max()) >> 32 else (_NARROW, 4)
-    streams[name] = _planes(escapes.astype(_UNSIGNED[width]))
+    parts = [_part(change) for change in changes]
+    streams = {
+        "gaps": bytes(part.shift for part in parts) + _joined(part.gaps for part in parts).tobytes(),
+        "remainders": _joined(part.remainders for part in parts).tobytes(),
+        "gap_escapes": to_planes(_joined((part.gap_escapes for part in parts), np.uint64)),
+        "differences": to_halves(_joined(part.differences for part in parts)),
+    }
     for size in _sizes(change.spec for change in changes):
-        parts = [_zigzag(change) for change in changes if itemsize(change.spec.dtype) == size]
-        streams[_differences(size)] = _planes(_concatenate(parts, _UNSIGNED[size]))
-    compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    return {name: compressor.compress(stream) for name, stream in streams.items() if stream}
+        escapes = (part.difference_escapes for part in parts if part.difference_escapes.itemsize == size)
+        streams[_escapes(size)] = to_planes(_joined(escapes, UNSIGNED[size]))
+    return {name: fold(stream) for name, stream in streams.items() if stream}
 
 
 def decode(table: Table, streams: dict[str, bytes]) -> list[Patch]:
@@ -47,48 +56,78 @@ def decode(table: Table, streams: dict[str, bytes]) -> list[Patch]:
 
     Raises IntegrityError when the streams do not hold exactly what the table says.
     """
-    offsets = dict.fromkeys(_sizes(spec for spec, _ in table), 0)
-    if unknown := streams.keys() - {"gaps", _escapes(streams), *map(_differences, offsets)}:
+    known = {"gaps", "remainders", "gap_escapes", "differences", *map(_escapes, _sizes(spec for spec, _ in table))}
+    if unknown := streams.keys() - known:
         raise IntegrityError(f"the table has no use for stream {min(unknown)!r}")
-    indices = _indices(table, streams)
-    differences: dict[int, np.ndarray] = {}
-    for size in offsets:
-        elements = sum(count for spec, count in table if itemsize(spec.dtype) == size)
-        differences[size] = _unzigzag(_from_planes(_inflate(streams, _differences(size), elements * size), size))
-    patches = []
-    for (spec, count), places in zip(table, indices, strict=True):
-        check_indices(spec, places)
-        size = itemsize(spec.dtype)
-        part = differences[size][offsets[size] : offsets[size] + count]
-        offsets[size] += count
-        patches.append(Patch(spec, places, torch.from_numpy(part), relative=True))
-    return patches
+    indices, zigzags = _all_indices(table, streams), _all_zigzags(table, streams)
+    return [
+        Patch(spec, places, torch.from_numpy(_unzigzag(numbers)), relative=True)
+        for (spec, _), places, numbers in zip(table, indices, zigzags, strict=True)
+    ]
 
 
-def _escapes(streams: dict[str, bytes]) -> str:
-    return _WIDE if _WIDE in streams else _NARROW
+@dataclass(frozen=True)
+class _Part:
+    """What one tensor adds to the streams; escapes are as wide as they may get, the others bytes."""
+
+    shift: int
+    gaps: Bytes
+    remainders: Bytes
+    gap_escapes: np.ndarray
+    differences: Bytes
+    difference_escapes: np.ndarray
 
 
-def _differences(size: int) -> str:
-    return f"differences_{size}"
+class _Run:
+    """Numbers of all tensors, which are taken from the front, one tensor after the other."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self._numbers = numbers
+        self._taken = 0
+
+    def take(self, count: int) -> np.ndarray:
+        start, self._taken = self._taken, self._taken + count
+        return self._numbers[start : self._taken]
 
 
-def _sizes(specs: Iterable[TensorSpec]) -> list[int]:
-    return sorted({itemsize(spec.dtype) for spec in specs})
+def _part(change: Change) -> _Part:
+    gaps = _gaps(change.indices.numpy().view(np.uint64))
+    shift = _shift(change.spec, gaps)
+    short, gap_escapes = _escaped(gaps >> np.uint64(shift), _LARGEST_BYTE)
+    small, difference_escapes = _escaped(_zigzag(change), _LARGEST_HALF)
+    return _Part(shift, short, to_bits(gaps, shift), gap_escapes, small, difference_escapes)
 
 
-def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
+def _gaps(indices: np.ndarray) -> np.ndarray:
+    gaps = indices.copy()
+    gaps[1:] -= indices[:-1]
+    gaps[1:] -= 1
+    return gaps
 
 
-def _gaps(indices: Numbers) -> Numbers:
-    return np.diff(indices, prepend=np.int64(-1)) - 1
+def _shift(spec: TensorSpec, gaps: np.ndarray) -> int:
+    """By the median of some gaps: a mean says little of changes that lie in clusters. At most what readers take."""
+    some = np.sort(gaps[:: 1 + gaps.size // _SAMPLE])
+    common = int(some[some.size // 2])
+    return max(0, min(common.bit_length() - _KEPT, (spec.numel // gaps.size).bit_length() - 1))
+
+
+def _escaped(numbers: np.ndarray, largest: int) -> tuple[Bytes, np.ndarray]:
+    """Each number, or `largest` when it is not below that, and those numbers."""
+    return np.minimum(numbers, numbers.dtype.type(largest)).astype(np.uint8), numbers[numbers >= largest]
+
+
+def _unescaped(short: Bytes, largest: int, escapes: _Run, size: int) -> np.ndarray:
+    numbers = short.astype(UNSIGNED[size])
+    escaped = np.flatnonzero(short == largest)
+    numbers[escaped] = escapes.take(escaped.size)
+    return numbers
 
 
 def _zigzag(change: Change) -> np.ndarray:
     difference = (change.new - change.old).numpy()  # wraps, and wraps back when added
     sign = difference >> (8 * difference.itemsize - 1)
-    return ((difference << 1) ^ sign).view(_UNSIGNED[difference.itemsize])
+    return ((difference << 1) ^ sign).view(UNSIGNED[difference.itemsize])
 
 
 def _unzigzag(numbers: np.ndarray) -> np.ndarray:
@@ -97,47 +136,58 @@ def _unzigzag(numbers: np.ndarray) -> np.ndarray:
     return np.asarray(half ^ sign)
 
 
-def _planes(numbers: np.ndarray) -> bytes:
-    return numbers.view(np.uint8).reshape(-1, numbers.itemsize).T.tobytes()
+def _all_indices(table: Table, streams: dict[str, bytes]) -> list[torch.Tensor]:
+    total = sum(count for _, count in table)
+    shifts, short = np.split(unfold(streams, "gaps", len(table) + total), [len(table)])
+    rows = [(spec, count, int(shift)) for (spec, count), shift in zip(table, shifts, strict=True)]
+    for spec, count, shift in rows:  # bounds what the remainders unfold to
+        if count << shift > spec.numel:
+            raise IntegrityError(
+                f"tensor {spec.name!r}: a shift of {shift} is too much for {count} changes of {spec.numel} elements"
+            )
+    nbytes = sum(bits_nbytes(count, shift) for _, count, shift in rows)
+    remainders, gaps = _Run(unfold(streams, "remainders", nbytes)), _Run(short)
+    escaped = int(np.count_nonzero(short == _LARGEST_BYTE))
+    escapes = _Run(from_planes(unfold(streams, "gap_escapes", 8 * escaped), 8))
+    return [
+        _indices(
+            spec,
+            _unescaped(gaps.take(count), _LARGEST_BYTE, escapes, 8),
+            from_bits(remainders.take(bits_nbytes(count, shift)), count, shift),
+            shift,
+        )
+        for spec, count, shift in rows
+    ]
 
 
-def _from_planes(planes: Bytes, size: int) -> np.ndarray:
-    return np.ascontiguousarray(planes.reshape(size, -1).T).reshape(-1).view(_UNSIGNED[size])
-
-
-def _inflate(streams: dict[str, bytes], name: str, nbytes: int) -> Bytes:
-    frame = streams.get(name, b"")
-    if bool(frame) != bool(nbytes):  # an empty frame could hide bytes after its end
-        state = "there" if frame else "missing"
-        raise IntegrityError(f"stream {name!r} is {state}, {nbytes} bytes are expected of it")
-    if not frame:
-        return np.empty(0, np.uint8)
-    try:
-        stated = zstandard.frame_content_size(frame)
-        if stated != nbytes:
-            holds = f"{stated} bytes" if stated >= 0 else "it does not say how many bytes"
-            raise IntegrityError(f"stream {name!r} holds {holds}, {nbytes} are expected")
-        plain = zstandard.ZstdDecompressor().decompress(frame, max_output_size=nbytes, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise IntegrityError(f"stream {name!r} is not a zstd frame: {error}") from error
-    return np.frombuffer(plain, np.uint8)
-
-
-def _indices(table: Table, streams: dict[str, bytes]) -> list[torch.Tensor]:
-    """Per tensor; sums of gaps may have wrapped, single gaps not."""
-    counts = [count for _, count in table]
-    gaps = _inflate(streams, "gaps", sum(counts)).astype(np.uint64)
-    escaped = np.flatnonzero(gaps == _ESCAPE)
-    name = _escapes(streams)
-    width = 8 if name == _WIDE else 4
-    escapes = _from_planes(_inflate(streams, name, escaped.size * width), width).astype(np.uint64)
-    gaps[escaped] += np.minimum(escapes, _LARGEST - np.uint64(_ESCAPE))
-    parts = np.split(gaps, np.cumsum(counts)[:-1]) if counts else []
-    return [_places(spec, part) for (spec, _), part in zip(table, parts, strict=True)]
-
-
-def _places(spec: TensorSpec, gaps: np.ndarray) -> torch.Tensor:
-    longest = int(gaps.max())
-    if longest >= spec.numel:
+def _indices(spec: TensorSpec, above: np.ndarray, below: np.ndarray, shift: int) -> torch.Tensor:
+    longest = int(above.max()) << shift
+    if longest >= spec.numel:  # so no gap wraps below; where their sum does, indices fall
         raise IntegrityError(f"tensor {spec.name!r}: a gap of {longest} leads out of its {spec.numel} elements")
-    return torch.from_numpy(np.cumsum(gaps.astype(np.int64) + 1) - 1)
+    steps = (above << np.uint64(shift) | below).view(np.int64) + 1
+    indices = torch.from_numpy(np.cumsum(steps) - 1)
+    check_indices(spec, indices)
+    return indices
+
+
+def _all_zigzags(table: Table, streams: dict[str, bytes]) -> Iterator[np.ndarray]:
+    total = sum(count for _, count in table)
+    small = _Run(from_halves(unfold(streams, "differences", (total + 1) // 2), total))
+    parts = [(small.take(count), itemsize(spec.dtype)) for spec, count in table]
+    escapes = {}
+    for wanted in _sizes(spec for spec, _ in table):
+        escaped = sum(int(np.count_nonzero(part == _LARGEST_HALF)) for part, size in parts if size == wanted)
+        escapes[wanted] = _Run(from_planes(unfold(streams, _escapes(wanted), wanted * escaped), wanted))
+    return (_unescaped(part, _LARGEST_HALF, escapes[size], size) for part, size in parts)
+
+
+def _escapes(size: int) -> str:
+    return f"difference_escapes_{size}"
+
+
+def _sizes(specs: Iterable[TensorSpec]) -> list[int]:
+    return sorted({itemsize(spec.dtype) for spec in specs})
+
+
+def _joined(parts: Iterable[np.ndarray], dtype: type = np.uint8) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *parts])

@@ -16,7 +16,7 @@ from shared.document import Document
 from shared.document import Json as Json
 from shared.errors import IntegrityError, SyncError
 
-FORMAT = 1
+FORMAT = 2
 LARGEST_VERSION = 10**9 - 1
 
 Kind = Literal["anchor", "delta"]

@@ -86,9 +86,9 @@ def read(version: Offer) -> object:
     return read_delta(version.manifest, version.files[0], specs)
 
 
-def delta_file(path: Path, label: Label, table: Any, tensors: Mapping[str, torch.Tensor], **metadata: str) -> None:
-    stated = {**label.metadata(), "changed": "2", "total": "1205", "tensors": json.dumps(table), **metadata}
-    write(path, [(spec_of(name, tensor), tensor) for name, tensor in tensors.items()], stated)
+def delta_file(path: Path, label: Label, content: Mapping[str, torch.Tensor], **metadata: str) -> None:
+    stated = {**label.metadata(), "changed": "2", "total": "1205", **metadata}
+    write(path, [(spec_of(name, tensor), tensor) for name, tensor in content.items()], stated)
 
 
 def coo(table: Any = None, **changed: torch.Tensor | None) -> Build:
@@ -96,18 +96,20 @@ def coo(table: Any = None, **changed: torch.Tensor | None) -> Build:
     tensors = {"embed_indices": torch.tensor([3, 5], dtype=torch.int32), "embed_values": torch.ones(2).bfloat16()}
     given = {**tensors, **changed}
     kept = {name.replace("_", "."): tensor for name, tensor in given.items() if tensor is not None}
-    return lambda path, label: delta_file(path, label, table or [ROW], kept, encoding="coo")
+    rows = json.dumps(table or [ROW])
+    return lambda path, label: delta_file(path, label, kept, encoding="coo", tensors=rows)
 
 
-def packed(table: Any = None, **changed: bytes | torch.Tensor | None) -> Build:
+def packed(rows: Any = None, **changed: bytes | torch.Tensor | None) -> Build:
     """Two changes of `embed`, at 3 and 5; `changed` replaces streams (bytes: before compression) or drops them."""
-    given: dict[str, Any] = {"gaps": bytes([3, 1]), "differences_2": bytes([2, 2, 0, 0]), **changed}
+    good = {"table": json.dumps(rows or [ROW]).encode(), "gaps": bytes([0, 3, 1]), "differences": bytes([0x22])}
+    given: dict[str, Any] = {**good, **changed}
     tensors = {
         name: stream if isinstance(stream, torch.Tensor) else as_tensor(frame(stream))
         for name, stream in given.items()
         if stream is not None
     }
-    return lambda path, label: delta_file(path, label, table or [ROW], tensors, encoding="packed")
+    return lambda path, label: delta_file(path, label, tensors, encoding="packed")
 
 
 def frame(data: bytes) -> bytes:

@@ -34,20 +34,30 @@ def numbers(streams: dict[str, Patterns], name: str, size: int) -> Patterns:
 
 def apply_delta(weights: dict[str, Patterns], path: Path) -> None:
     metadata, tensors = read_file(path)
-    table = json.loads(metadata["tensors"])
     if metadata["encoding"] == "coo":
-        for name, *_ in table:
+        for name, *_ in json.loads(metadata["tensors"]):
             weights[name][tensors[f"{name}.indices"]] = tensors[f"{name}.values"]
         return
+    table = json.loads(numbers(tensors, "table", 1).tobytes())
     gaps = numbers(tensors, "gaps", 1).astype(np.int64)
-    escape_size = 8 if "escapes_8" in tensors else 4
-    gaps[gaps == 255] += numbers(tensors, f"escapes_{escape_size}", escape_size).astype(np.int64)
-    differences = {size: numbers(tensors, f"differences_{size}", size) for size in (1, 2, 4, 8)}
-    for name, dtype, _, count in table:
-        size = SIZES[dtype]
-        indices, gaps = np.cumsum(gaps[:count] + 1) - 1, gaps[count:]
-        zigzag, differences[size] = differences[size][:count], differences[size][count:]
-        weights[name][indices] += (zigzag >> 1) ^ -(zigzag & 1)
+    shifts, gaps = gaps[: len(table)], gaps[len(table) :]
+    gaps[gaps == 255] = numbers(tensors, "gap_escapes", 8)
+    remainders = numbers(tensors, "remainders", 1)
+    halves = numbers(tensors, "differences", 1)
+    differences = np.stack([halves & 15, halves >> 4], axis=1).reshape(-1)
+    escapes = {size: numbers(tensors, f"difference_escapes_{size}", size) for size in (1, 2, 4, 8)}
+    for (name, dtype, _, count), shift in zip(table, shifts, strict=True):
+        size, taken = SIZES[dtype], (count * int(shift) + 7) // 8
+        bits = np.unpackbits(remainders[:taken], bitorder="little")[: count * shift].reshape(shift, count)
+        steps = gaps[:count] << shift
+        for place in range(shift):
+            steps += bits[place].astype(np.int64) << place
+        zigzag = differences[:count].astype(f"<u{size}")
+        large = int((zigzag == 15).sum())
+        zigzag[zigzag == 15] = escapes[size][:large]
+        weights[name][np.cumsum(steps + 1) - 1] += (zigzag >> 1) ^ -(zigzag & 1)
+        gaps, differences, remainders = gaps[count:], differences[count:], remainders[taken:]
+        escapes[size] = escapes[size][large:]
 
 
 def rebuild(bucket: Path, run: str, version: int) -> dict[str, Patterns]:

@@ -55,20 +55,32 @@ DELTAS: dict[str, tuple[Build, list[str]]] = {
     "coo: falling": (coo(embed_indices=narrow(5, 3)), ["'embed'", "3 follows index 5"]),
     "coo: wide": (coo(embed_indices=torch.tensor([3, 1 << 62])), ["'embed'", f"{1 << 62} is outside of its 1200"]),
     "packed: beyond the end": (
-        packed(gaps=bytes([255, 254]), escapes_4=wide(700)[:4]),
+        packed(gaps=bytes([0, 255, 254]), gap_escapes=wide(955)),
         ["'embed'", "1210 is outside of its 1200"],
     ),
+    "packed: beyond the end by a remainder": (
+        packed(gaps=bytes([9, 2, 0]), remainders=bytes([255, 255, 3])),
+        ["'embed'", "1535 is outside of its 1200"],
+    ),
     "packed: a gap out of the tensor": (
-        packed(gaps=bytes([255, 0]), escapes_8=wide((1 << 63) - 256)),
+        packed(gaps=bytes([0, 255, 0]), gap_escapes=wide((1 << 63) - 1)),
         ["'embed'", f"{(1 << 63) - 1} leads out of its 1200"],
     ),
-    "packed: a gap that wraps to 5": (
-        packed(gaps=bytes([255, 0]), escapes_8=wide((1 << 64) - 250)),
+    "packed: a gap that would wrap to 0": (
+        packed(gaps=bytes([9, 255, 0]), gap_escapes=wide(1 << 55), remainders=bytes(3)),
+        ["'embed'", f"{1 << 64} leads out of its 1200"],
+    ),
+    "packed: a gap that would wrap to -1": (
+        packed(gaps=bytes([0, 0, 255]), gap_escapes=wide((1 << 64) - 1)),
         ["'embed'", f"{(1 << 64) - 1} leads out of its 1200"],
     ),
-    "packed: a gap that wraps to -1": (
-        packed(gaps=bytes([0, 255]), escapes_8=wide((1 << 64) - 256)),
-        ["'embed'", f"{(1 << 64) - 1} leads out of its 1200"],
+    "packed: a shift beyond the tensor": (
+        packed(gaps=bytes([10, 3, 1]), remainders=bytes(3)),
+        ["'embed'", "shift of 10", "2 changes of 1200"],
+    ),
+    "packed: a shift beyond all numbers": (
+        packed(gaps=bytes([255, 3, 1]), remainders=bytes(64)),
+        ["'embed'", "shift of 255", "2 changes of 1200"],
     ),
     # The table, against what is held.
     "unknown tensor": (
@@ -98,20 +110,33 @@ DELTAS: dict[str, tuple[Build, list[str]]] = {
     "coo: values of another dtype": (coo(embed_values=torch.ones(2)), ["'embed'", "2 BF16", r"F32 \[2\]"]),
     "coo: one value": (coo(embed_values=torch.ones(1).bfloat16()), ["'embed'", "2 BF16", r"BF16 \[1\]"]),
     "coo: indices as floats": (coo(embed_indices=torch.tensor([3.0, 5.0])), ["'embed'", r"F32 \[2\]"]),
-    "packed: no gaps": (packed(gaps=None), ["'gaps'", "missing", "2 bytes"]),
-    "packed: no differences": (packed(differences_2=None), ["'differences_2'", "missing", "4 bytes"]),
-    "packed: one difference": (packed(differences_2=b"\2\0"), ["'differences_2'", "2 bytes", "4 are expected"]),
-    "packed: differences of another size": (packed(differences_4=bytes(8)), ["'differences_4'"]),
-    "packed: an escape too many": (packed(escapes_4=bytes(4)), ["'escapes_4'", "there", "0 bytes"]),
-    "packed: an escape too few": (packed(gaps=bytes([255, 0])), ["'escapes_4'", "missing", "4 bytes"]),
+    "packed: no table": (packed(table=None), ["'table'", "not a zstd frame"]),
+    "packed: a table of another kind": (packed(table=b"{}"), ["table", "dict"]),
+    "packed: a table that is no text": (packed(table=b"\xff"), ["table", "utf-8"]),
+    "packed: a table without end": (packed(table=bytes(101_000_000)), ["'table'", "101000000 bytes", "at most"]),
+    "packed: no gaps": (packed(gaps=None), ["'gaps'", "missing", "3 bytes"]),
+    "packed: no differences": (packed(differences=None), ["'differences'", "missing", "1 bytes"]),
+    "packed: differences too many": (packed(differences=b"\2\0"), ["'differences'", "2 bytes", "1 are expected"]),
+    "packed: escapes of another size": (packed(difference_escapes_4=bytes(8)), ["'difference_escapes_4'"]),
+    "packed: an escape too many": (packed(gap_escapes=bytes(8)), ["'gap_escapes'", "there", "0 bytes"]),
+    "packed: an escape too few": (packed(gaps=bytes([0, 255, 0])), ["'gap_escapes'", "missing", "8 bytes"]),
+    "packed: a large difference too few": (
+        packed(differences=bytes([0x2F])),
+        ["'difference_escapes_2'", "missing", "2 bytes"],
+    ),
+    "packed: no remainders": (packed(gaps=bytes([9, 2, 0])), ["'remainders'", "missing", "3 bytes"]),
+    "packed: remainders of no gap": (packed(remainders=bytes(1)), ["'remainders'", "there", "0 bytes"]),
     "packed: a stream that is no bytes": (packed(gaps=torch.tensor([3, 1])), ["'gaps'", r"I64 \[2\]", "U8"]),
     "packed: no frame": (packed(gaps=as_tensor(b"\3\1")), ["'gaps'", "zstd"]),
-    "packed: trailing bytes": (packed(gaps=as_tensor(frame(b"\3\1") + b"\0")), ["'gaps'", "zstd"]),
-    "packed: an empty frame that hides bytes": (packed(escapes_4=as_tensor(frame(b"") + bytes(99))), ["'escapes_4'"]),
-    "packed: a bomb": (packed(gaps=bytes(64 << 20)), ["'gaps'", f"{64 << 20} bytes", "2 are expected"]),
+    "packed: trailing bytes": (packed(gaps=as_tensor(frame(b"\0\3\1") + b"\0")), ["'gaps'", "zstd"]),
+    "packed: an empty frame that hides bytes": (
+        packed(gap_escapes=as_tensor(frame(b"") + bytes(99))),
+        ["'gap_escapes'"],
+    ),
+    "packed: a bomb": (packed(gaps=bytes(64 << 20)), ["'gaps'", f"{64 << 20} bytes", "3 are expected"]),
     # The file.
     "unknown encoding": (relabelled(coo(), encoding="zip"), ["'zip'", "packed, coo"]),
-    "newer format": (relabelled(coo(), format="2"), ["format 2", "format 1"]),
+    "newer format": (relabelled(coo(), format="3"), ["format 3", "format 2"]),
     "another version": (relabelled(coo(), version="2"), ["version 2", "says 1"]),
     "another base": (relabelled(coo(), base_fingerprint="f" * 16), ["base_fingerprint f{16}"]),
     "an anchor's label": (relabelled(coo(), kind="anchor"), ["kind anchor", "says delta"]),
@@ -225,17 +250,16 @@ def test_gaps_within_a_tensor_whose_sum_overflows_are_refused(tmp_path: Path) ->
     spec = TensorSpec("huge", "BF16", ((1 << 60) - 1,))
     count, gap = 40, (1 << 60) - 2
     table = [["huge", "BF16", [spec.numel], count]]
-    build = packed(
-        table, gaps=bytes([255] * count), escapes_8=wide(*[gap - 255] * count), differences_2=bytes(2 * count)
-    )
+    gaps = bytes([0] + [255] * count)
+    build = packed(table, gaps=gaps, gap_escapes=wide(*[gap] * count), differences=bytes(count // 2))
     version = offer(tmp_path, "delta", build)
     says = ["step_000001", "'huge'", "follows index"]
     check_refused(lambda: read_delta(version.manifest, version.files[0], {"huge": spec}), says)
 
 
 MANIFESTS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "newer format": ({"format": 2}, ["format 2", "format 1"]),
-    "newer format with other fields": ({"format": 2, "kind": "patch", "run_id": 5}, ["format 2", "format 1"]),
+    "newer format": ({"format": 3}, ["format 3", "format 2"]),
+    "newer format with other fields": ({"format": 3, "kind": "patch", "run_id": 5}, ["format 3", "format 2"]),
     "a version beyond the largest": ({"base_version": 10**9}, ["base_version", str(10**9), str(LARGEST_VERSION)]),
     "a file elsewhere": ({"path": "s/deltas/step_000001.safetensors"}, ["s/deltas"]),
     "a file above": ({"path": "r/deltas/../../s/deltas/step_000001.safetensors"}, [r"\.\./"]),
@@ -269,7 +293,7 @@ def test_json_that_means_nothing_or_two_things_is_refused(tmp_path: Path, text: 
 @pytest.mark.parametrize(
     ("path", "fields", "says"),
     [
-        ("r/run.json", {"format": 2, "base": None}, ["format 2", "format 1"]),
+        ("r/run.json", {"format": 3, "base": None}, ["format 3", "format 2"]),
         ("r/latest.json", {"version": 10**9}, ["version", str(10**9), str(LARGEST_VERSION)]),
         ("r/latest.json", {"manifest": "../s/manifests/000001.json"}, [r"\.\./s"]),
         ("r/latest.json", {"run_id": "s"}, ["run 's'"]),

@@ -11,9 +11,10 @@ from safetensors import safe_open
 
 from shared.bits import DTYPES, bits, itemsize, spec_of
 from shared.changes import Change
-from shared.container import load, read_header, write
+from shared.container import Header, load, read_header, write
 from shared.errors import IntegrityError
 from shared.files import Encoding, Label, open_checked, read_delta, read_patches, read_table, write_anchor, write_delta
+from shared.frames import fold
 from shared.types import Manifest, TensorSpec
 from tests.shared.weights import (
     Weights,
@@ -93,10 +94,11 @@ def test_gaps_beyond_two_to_the_16_survive_in_every_size(tmp_path: Path, encodin
     assert same(applied(old, tmp_path / "delta"), new)
 
 
-def test_a_delta_that_changes_nothing_is_a_file_without_tensors(tmp_path: Path) -> None:
+def test_a_delta_that_changes_nothing_is_a_file_with_an_empty_table(tmp_path: Path) -> None:
     write_delta(tmp_path / "delta", DELTA, [], 99, "packed")
     header = open_checked(tmp_path / "delta", DELTA)
-    assert header.tensors == {}
+    assert list(header.tensors) == ["table"]
+    assert read_table(header) == []
     assert header.metadata["changed"] == "0"
     assert read_patches(header) == []
 
@@ -182,17 +184,25 @@ def row(**changed: Any) -> list[Any]:
         [row(count=None)],
     ],
 )
-def test_a_malformed_table_is_an_integrity_error(tmp_path: Path, table: Any) -> None:
-    write(tmp_path / "file", [], {"encoding": "packed", "tensors": json.dumps(table)})
-    with pytest.raises(IntegrityError, match="table|lists"):
-        read_patches(read_header(tmp_path / "file"))
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_malformed_table_is_an_integrity_error(tmp_path: Path, table: Any, encoding: Encoding) -> None:
+    with pytest.raises(IntegrityError, match="file: .*(table|lists)"):
+        read_patches(file_with_table(tmp_path / "file", json.dumps(table), encoding))
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("text", ["", "[", "[" * 100_000, "NaN", '[["a","BF16",[4],NaN]]'])
-def test_a_table_that_does_not_parse_is_an_integrity_error(tmp_path: Path, text: str) -> None:
-    write(tmp_path / "file", [], {"encoding": "packed", "tensors": text})
-    with pytest.raises(IntegrityError, match="table"):
-        read_table(read_header(tmp_path / "file"))
+def test_a_table_that_does_not_parse_is_an_integrity_error(tmp_path: Path, text: str, encoding: Encoding) -> None:
+    with pytest.raises(IntegrityError, match="file: .*table"):
+        read_table(file_with_table(tmp_path / "file", text, encoding))
+
+
+def file_with_table(path: Path, text: str, encoding: Encoding) -> Header:
+    """And nothing else."""
+    stream = torch.frombuffer(bytearray(fold(text.encode())), dtype=torch.uint8)
+    tensors, entry = ([], {"tensors": text}) if encoding == "coo" else ([(spec_of("table", stream), stream)], {})
+    write(path, tensors, {"encoding": encoding, **entry})
+    return read_header(path)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"encoding": "zip"}])

@@ -163,30 +163,32 @@ def stream(content: bytes, **settings: Any) -> bytes:
 
 
 def test_readers_take_what_writers_may_do_otherwise() -> None:
-    """A number in eight bytes that fits into four, zstd's own checksum, an element whose bits do not change."""
+    """Escapes of numbers without need, odd shifts, bits that fill up, zstd's own checksum, bits that do not change."""
     streams = {
-        "gaps": stream(bytes([255, 2]), write_checksum=True),
-        "escapes_8": stream((5).to_bytes(8, "little")),
-        "differences_1": stream(bytes([255, 0])),
+        "gaps": stream(bytes([7, 255, 0]), write_checksum=True),
+        "gap_escapes": stream((1).to_bytes(8, "little")),
+        "remainders": stream(bytes([0b00000001, 0b11000010])),
+        "differences": stream(bytes([0xFF])),
+        "difference_escapes_1": stream(bytes([255, 0])),
     }
     [patch] = packed.decode([(TensorSpec("x", "I8", (300,)), 2)], streams)
-    assert patch.indices.tolist() == [260, 263]
+    assert patch.indices.tolist() == [128 + 1, 128 + 1 + 1 + 16]
     assert patch.payload.tolist() == [-128, 0]
 
 
 @pytest.mark.parametrize(
     "damaged",
     [
-        SKIPPABLE + stream(bytes(2)),
-        stream(bytes(2)) + SKIPPABLE,
-        stream(bytes(2), write_checksum=True)[:-1] + b"\0",
-        bytes.fromhex("28b52ffd 21 07 02 110000 0000"),
+        SKIPPABLE + stream(bytes(3)),
+        stream(bytes(3)) + SKIPPABLE,
+        stream(bytes(3), write_checksum=True)[:-1] + b"\0",
+        bytes.fromhex("28b52ffd 21 07 03 190000 000000"),
     ],
     ids=["skippable before", "skippable after", "checksum", "dictionary"],
 )
 def test_readers_refuse_other_frames(damaged: bytes) -> None:
     with pytest.raises(IntegrityError, match="gaps"):
-        packed.decode([(TensorSpec("x", "I8", (300,)), 2)], {"gaps": damaged, "differences_1": stream(bytes(2))})
+        packed.decode([(TensorSpec("x", "I8", (300,)), 2)], {"gaps": damaged, "differences": stream(bytes(1))})
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,8 @@ def test_a_damaged_file_is_refused_in_one_sentence(tmp_path: Path, capsys: pytes
 def test_a_delta_that_contradicts_itself_under_a_good_checksum_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, str]
 ) -> None:
-    metadata = {**DELTA.metadata(), "tensors": json.dumps([["a", "F32", [4], 2]]), "total": "4", **fields}
+    stated = {"encoding": "coo", "tensors": json.dumps([["a", "F32", [4], 2]]), "total": "4"}
+    metadata = {**DELTA.metadata(), **stated, **fields}
     tensor = torch.ones(1)
     write(tmp_path / "file", [(spec_of("x", tensor), tensor)], metadata)
     refused(tmp_path / "file", capsys)

@@ -4,11 +4,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from shared import table
+from shared.bits import spec_of
 from shared.changes import Change, fingerprint_gain
 from shared.container import read_header, write
 from shared.errors import ChainError, IntegrityError
-from shared.files import Label, write_anchor, write_delta
+from shared.files import Label, read_table, write_anchor, write_delta
 from shared.fingerprint import fingerprint, to_text
+from shared.frames import fold
 from shared.snapshot import Snapshot
 from shared.types import DataFile, Manifest, now
 from tests.shared.weights import Weights, changes_between, copies, model, nudge, same
@@ -130,9 +133,11 @@ def test_a_delta_for_other_tensors_is_an_integrity_error_before_it_is_decoded(
 ) -> None:
     snapshot = Snapshot(model(), version=1)
     manifest = delta(tmp_path / "file", snapshot, nudged(model()))
-    metadata = dict(read_header(tmp_path / "file").metadata)
-    assert rename[0] in metadata["tensors"]
-    write(tmp_path / "file", [], {**metadata, "tensors": metadata["tensors"].replace(*rename)})
+    header = read_header(tmp_path / "file")
+    text = table.to_text(read_table(header))
+    assert rename[0] in text
+    stream = torch.frombuffer(bytearray(fold(text.replace(*rename).encode())), dtype=torch.uint8)
+    write(tmp_path / "file", [(spec_of("table", stream), stream)], header.metadata)
     with pytest.raises(IntegrityError, match="changes tensor 'norm"):
         snapshot.stage(manifest, tmp_path / "file")
 

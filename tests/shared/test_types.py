@@ -91,7 +91,7 @@ def test_a_field_of_a_wrong_kind_is_an_integrity_error(name: str, key: str) -> N
         ("run", {"run_id": "r\n"}),
         ("run", {"created_at": "tomorrow"}),
         ("run", {"created_at": "9999-01-01"}),
-        ("run", {"format": 2}),
+        ("run", {"format": 3}),
         ("run", {"base": {"repo": "", "commit": ""}}),
         ("run", {"base": {"repo": 5, "commit": "", "fingerprint": ""}}),
         ("run", {"base": {"repo": "", "commit": "", "fingerprint": "XYZ"}}),

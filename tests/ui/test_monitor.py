@@ -54,7 +54,7 @@ def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
 
 def test_the_page_quotes_a_damaged_file_as_text(browser: Browser, url: str, folder: Path) -> None:
     markup = "<img src=x onerror=document.title=1>"
-    open_bucket(f"local:{folder}").write("run-1/run.json", f'{{"format": 1, "run_id": "{markup}"}}'.encode())
+    open_bucket(f"local:{folder}").write("run-1/run.json", f'{{"format": 2, "run_id": "{markup}"}}'.encode())
     visited = visit(browser, f"{url}/monitor/")
     visited.wait_for("#verdict", markup)
     assert visited.page.locator("#verdict img").count() == 0
