@@ -4,16 +4,19 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from tests.bench import environment, payload
+from tests.bench import classes, environment, growth, on_paper, payload, trained
+from tests.bench.rows import Result
 
 OUTPUT = Path("benchmarks.json")
-PARTS: dict[str, Callable[[], tuple[Table, list[dict[str, Any]]]]] = {
+PARTS: dict[str, Callable[[], Result]] = {
     "payload": payload.run,
+    "trained": trained.run,
+    "classes": classes.run,
+    "growth": growth.run,
+    "on_paper": on_paper.run,
     "environment": environment.run,
 }
 

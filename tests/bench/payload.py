@@ -1,95 +1,159 @@
-"""What a sync's payload costs in each encoding, in bytes and seconds, side by side in one run.
+"""What a step's payload costs: bytes, against the entropy and against other encodings, and time to encode and decode.
 
-Steps are synthetic: bf16 weights of realistic scale, moved as AdamW moves them at the learning rate named.
+Each encoding's result is decoded and compared with the step, so no number is of something that does not work. Bytes
+are of the whole file, with table, labels and checksum. Encodings of what changed do not include finding it, so those
+that need not know it are compared with detection and encoding together.
 """
 
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
-from rich.table import Table
 
-from shared.bits import bits, spec_of
+from shared import packed
+from shared.bits import bits
 from shared.changes import Change
-from shared.container import read_header
-from shared.files import Label, read_patches, write_anchor, write_delta
+from shared.files import Label, write_delta
+from tests.bench.clock import Made, timed
+from tests.bench.entropy import entropy_bytes
+from tests.bench.peers import DENSE, SPARSE, Dense, Sparse
+from tests.bench.rows import Result, Row, result
+from tests.bench.steps import (
+    Shapes,
+    Step,
+    adamw_steps,
+    elements,
+    layer_of_7b,
+    qwen3_06b,
+    served_20m,
+    tiny_policy,
+)
+from trainer_box.detect import find_changes
 
-ELEMENTS = 8_000_000
-SCALE = 0.02
-LEARNING_RATES = (3e-7, 1e-6, 3e-6, 1e-5)
 LABEL = Label("bench", 1, "0" * 16, 0, "0" * 16)
+CASES: tuple[tuple[str, Callable[[], Shapes], tuple[float, ...]], ...] = (
+    ("tiny policy, 0.7 M", tiny_policy, (5e-5,)),
+    ("20 M", served_20m, (1e-6, 1e-5, 1e-4)),
+    ("layer of a 7 B", layer_of_7b, (3e-7, 3e-6)),
+    ("Qwen3-0.6B", qwen3_06b, (3e-7, 1e-6, 3e-6)),
+)
+# A learning rate, and in how many tensors of 4096 x 4096 it changes over 100,000 elements: 0.05 % to 30 % of all.
+DENSITIES = ((2.7e-8, 16), (6e-8, 8), (3e-7, 4), (1e-6, 2), (3e-6, 1), (1e-5, 1), (3e-5, 1), (6e-5, 1))
+
+Seconds = defaultdict[str, float]
 
 
-@dataclass(frozen=True)
-class Row:
-    """`ours` is the packed delta; `peer` int32 indices with bf16 values, or a full anchor. Ratios are ours / peer."""
+@dataclass
+class Costs:
+    """Of one model's step in all encodings; `ours` is the name of the packed one."""
 
-    learning_rate: float
-    sparsity: float
-    what: str
-    ours: float
-    peer: float
+    changes: list[Change] = field(default_factory=list)
+    nbytes: Counter[str] = field(default_factory=Counter)
+    encode_s: Seconds = field(default_factory=lambda: defaultdict(float))
+    decode_s: Seconds = field(default_factory=lambda: defaultdict(float))
+    detect_s: float = 0.0
 
     @property
-    def ratio(self) -> float:
-        return self.ours / self.peer
+    def changed(self) -> int:
+        return sum(change.count for change in self.changes)
+
+    def add(self, step: Step) -> None:
+        """A tensor; only what changed in it is kept."""
+        taken, changes = timed(lambda: find_changes([(step.name, step.new)], {step.name: step.old}, None))
+        self.detect_s += taken
+        self.changes += changes
+        old, new = bits(step.old).numpy(), bits(step.new).numpy()
+        for dense in DENSE:
+            self._try_dense(dense, old, new)
+        for change in changes:
+            for sparse in SPARSE:
+                self._try_sparse(sparse, change.indices.numpy(), change.new.numpy())
+
+    def finish(self, total: int) -> None:
+        """Encodes what was added, and checks that it decodes to that."""
+        streams = self._encoded("ours", lambda: packed.encode(self.changes))
+        table = [(change.spec, change.count) for change in self.changes]
+        patches = self._decoded("ours", lambda: packed.decode(table, streams))
+        for change, patch in zip(self.changes, patches, strict=True):
+            made = patch.onto(change.old)
+            assert torch.equal(made.indices, change.indices) and torch.equal(made.new, change.new)
+        with tempfile.TemporaryDirectory() as folder:
+            write_delta(Path(folder) / "delta", LABEL, self.changes, total, "packed")
+            self.nbytes["ours"] = (Path(folder) / "delta").stat().st_size
+
+    def _try_sparse(self, peer: Sparse, indices: np.ndarray, new: np.ndarray) -> None:
+        raw = self._encoded(peer.name, lambda: peer.encode(indices, new))
+        self.nbytes[peer.name] += len(raw)
+        places, values = self._decoded(peer.name, lambda: peer.decode(raw, indices.size))
+        assert np.array_equal(places, indices) and np.array_equal(values, new)
+
+    def _try_dense(self, peer: Dense, old: np.ndarray, new: np.ndarray) -> None:
+        raw = self._encoded(peer.name, lambda: peer.encode(old, new))
+        self.nbytes[peer.name] += len(raw)
+        assert np.array_equal(self._decoded(peer.name, lambda: peer.decode(raw, old)), new)
+
+    def _encoded(self, name: str, work: Callable[[], Made]) -> Made:
+        return _timed(self.encode_s, name, work)
+
+    def _decoded(self, name: str, work: Callable[[], Made]) -> Made:
+        return _timed(self.decode_s, name, work)
 
 
-def adamw_step(learning_rate: float) -> tuple[torch.Tensor, Change]:
-    """Weights [ELEMENTS] bf16 after a step, and the change that led to them. Directions: N(0, 0.3), clipped at 1."""
-    weights = torch.randn(ELEMENTS) * SCALE
-    moved = weights - learning_rate * (torch.randn(ELEMENTS) * 0.3).clamp(-1, 1)
-    old, new = weights.bfloat16(), moved.bfloat16()
-    places = (bits(old) != bits(new)).nonzero().reshape(-1)
-    return new, Change(spec_of("weights", new), places, bits(old)[places], bits(new)[places])
+def _timed(seconds: Seconds, name: str, work: Callable[[], Made]) -> Made:
+    taken, made = timed(work)
+    seconds[name] += taken
+    return made
 
 
-def measure(learning_rate: float, folder: Path) -> list[Row]:
-    weights, change = adamw_step(learning_rate)
-    packed, coo, anchor = (folder / name for name in ("packed", "coo", "anchor"))
-    seconds = {
-        "packed": timed(lambda: write_delta(packed, LABEL, [change], ELEMENTS, "packed")),
-        "coo": timed(lambda: write_delta(coo, LABEL, [change], ELEMENTS, "coo")),
-        "read packed": timed(lambda: read_patches(read_header(packed))),
-        "read coo": timed(lambda: read_patches(read_header(coo))),
-    }
-    write_anchor(anchor, LABEL, {"weights": weights})
-    size = {path.name: path.stat().st_size for path in (packed, coo, anchor)}
-    sparsity = 1 - change.count / ELEMENTS
-    return [
-        Row(
-            learning_rate,
-            sparsity,
-            "bytes per change, int32 + bf16",
-            size["packed"] / change.count,
-            size["coo"] / change.count,
-        ),
-        Row(learning_rate, sparsity, "bytes, full anchor", size["packed"], size["anchor"]),
-        Row(learning_rate, sparsity, "encode s, int32 + bf16", seconds["packed"], seconds["coo"]),
-        Row(learning_rate, sparsity, "decode s, int32 + bf16", seconds["read packed"], seconds["read coo"]),
-    ]
+def measure(shapes: Shapes, learning_rates: Sequence[float]) -> dict[float, Costs]:
+    costs = {rate: Costs() for rate in learning_rates}
+    for rate, step in adamw_steps(shapes, learning_rates):
+        costs[rate].add(step)
+    for found in costs.values():
+        found.finish(elements(shapes))
+    return costs
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds, the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-    return best
+def rows_of(case: str, costs: Costs) -> Iterator[Row]:
+    """Bytes and times of a step."""
+    changed, ours = costs.changed, costs.nbytes["ours"]
+    yield against_entropy(case, costs)
+    for peer in (*SPARSE, *DENSE):
+        yield Row(case, "bytes per change", peer.name, ours / changed, costs.nbytes[peer.name] / changed)
+    yield Row(case, "MB per step", "full anchor", ours / 1e6, costs.nbytes["full anchor"] / 1e6)
+    for peer in (*SPARSE, *DENSE[:1]):
+        finding_s = costs.detect_s if isinstance(peer, Dense) else 0.0
+        yield speed(case, f"{'detect and ' if finding_s else ''}encode", peer.name, changed, costs.encode_s, finding_s)
+        yield speed(case, "decode", peer.name, changed, costs.decode_s)
 
 
-def run() -> tuple[Table, list[dict[str, Any]]]:
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [row for rate in LEARNING_RATES for row in measure(rate, Path(folder))]
-    table = Table("learning rate", "sparsity", "what, against peer", "ours", "peer", "ratio")
-    for row in rows:
-        cells = (f"{row.learning_rate:.0e}", f"{row.sparsity:.4f}", row.what)
-        table.add_row(*cells, f"{row.ours:.4g}", f"{row.peer:.4g}", f"{row.ratio:.3f}")
-    return table, [{**asdict(row), "ratio": row.ratio} for row in rows]
+def speed(case: str, what: str, peer: str, changed: int, seconds: Seconds, finding_s: float = 0.0) -> Row:
+    ours, theirs = changed / (seconds["ours"] + finding_s), changed / seconds[peer]
+    return Row(case, f"{what}, M changes per s", peer, ours / 1e6, theirs / 1e6)
+
+
+def against_entropy(case: str, costs: Costs) -> Row:
+    entropy = entropy_bytes(costs.changes) / costs.changed
+    return Row(case, "bytes per change", "entropy", costs.nbytes["ours"] / costs.changed, entropy)
+
+
+def run() -> Result:
+    return result([*densities(), *models()])
+
+
+def densities() -> Iterator[Row]:
+    for rate, tensors in DENSITIES:
+        shapes = {f"weight.{number}": (1 << 12, 1 << 12) for number in range(tensors)}
+        (costs,) = measure(shapes, [rate]).values()
+        yield against_entropy(f"{tensors} x 4096 x 4096, {costs.changed / elements(shapes):.2%}", costs)
+
+
+def models() -> Iterator[Row]:
+    for name, model, rates in CASES:
+        shapes = model()
+        for rate, costs in measure(shapes, rates).items():
+            yield from rows_of(f"{name}, lr {rate:.0e}, {costs.changed / elements(shapes):.2%}", costs)
