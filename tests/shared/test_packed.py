@@ -1,3 +1,4 @@
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -120,11 +121,24 @@ def entropy_of(counts: Sequence[int] | np.ndarray) -> float:
     return -float((shares * np.log2(shares)).sum())
 
 
-@pytest.mark.parametrize(
-    ("learning_rate", "elements"), [(3e-7, 1 << 25), (3e-6, 1 << 22), (3e-5, 1 << 20), (6e-5, 1 << 19)]
-)
+def by_chance(density: float, count: int = 150_000) -> Change:
+    """Of so many elements that none need be held: each changes by chance, in the ways of a step."""
+    rng = np.random.default_rng(0)
+    places = np.cumsum(rng.geometric(density, count)) - 1
+    step = adamw_step(1 << 18, 3e-6)
+    chosen = torch.from_numpy(rng.integers(step.count, size=count))
+    spec = TensorSpec("a", "BF16", (int(places[-1]) + 1,))
+    return Change(spec, torch.from_numpy(places), step.old[chosen], step.new[chosen])
+
+
+@pytest.mark.parametrize("density", [0.0005, 0.002, 0.008, 0.03, 0.1, 0.2, 0.3])
+def test_changes_take_little_more_than_their_entropy(density: float) -> None:
+    change = by_chance(density)
+    assert 8 * sum(map(len, encode([change]).values())) < CLOSE * entropy_bits(change)
+
+
+@pytest.mark.parametrize(("learning_rate", "elements"), [(3e-6, 1 << 22), (6e-5, 1 << 19)])
 def test_a_step_takes_little_more_than_its_entropy(learning_rate: float, elements: int) -> None:
-    """From half a percent of the elements to 30 %; the benchmark of payloads has sparser ones."""
     change = adamw_step(elements, learning_rate)
     assert change.count > 100_000
     assert 8 * sum(map(len, encode([change]).values())) < CLOSE * entropy_bits(change)
@@ -252,3 +266,32 @@ def test_damage_anywhere_is_decoded_or_an_integrity_error(data: st.DataObject) -
         return
     for patch in patches:
         assert 0 <= int(patch.indices[0]) and int(patch.indices[-1]) < patch.spec.numel
+
+
+@property_test
+@given(st.data())
+def test_other_content_in_good_frames_is_decoded_or_an_integrity_error(data: st.DataObject) -> None:
+    table, streams = good()
+    name = data.draw(st.sampled_from(sorted(streams)))
+    content = bytearray(plain(streams[name]))
+    for place in data.draw(st.sets(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[place] = data.draw(st.sampled_from([0, 1, 15, 127, 128, 240, 254, 255]))
+    try:
+        patches = decode(table, {**streams, name: frame(bytes(content))})
+    except IntegrityError:
+        return
+    assert [(patch.spec, patch.indices.numel()) for patch in patches] == table
+    for patch in patches:
+        assert 0 <= int(patch.indices[0]) and int(patch.indices[-1]) < patch.spec.numel
+        assert bool((patch.indices.diff() > 0).all())
+
+
+def test_encoding_and_decoding_take_memory_for_what_changed() -> None:
+    """Of a tensor of 2 GiB, of which a thousandth changes; not of its size."""
+    change = change_at(list(range(0, 1 << 30, 1000)), TensorSpec("a", "BF16", (1 << 30,)))
+    tracemalloc.start()
+    try:
+        decode(table_of([change]), encode([change]))
+        assert tracemalloc.get_traced_memory()[1] < 64 * change.count
+    finally:
+        tracemalloc.stop()
