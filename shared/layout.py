@@ -35,7 +35,20 @@ def anchor_manifest(run_id: str, version: int) -> str:
 
 
 def rollouts(run_id: str, version: int) -> str:
-    return f"{run_id}/rollouts/{version:06d}.jsonl"
+    return f"{rollout_folder(run_id)}/{version:06d}.jsonl"
+
+
+def rollout_folder(run_id: str) -> str:
+    return f"{run_id}/rollouts"
+
+
+def end(run_id: str, version: int) -> str:
+    """How training ended at a version. A run that was resumed has ended more than once."""
+    return f"{ends(run_id)}/{version:06d}.json"
+
+
+def ends(run_id: str) -> str:
+    return f"{run_id}/ends"
 
 
 def anchors(run_id: str) -> str:

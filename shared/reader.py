@@ -126,10 +126,10 @@ class RunReader:
         found = xxhash.xxh3_128_hexdigest(raw)
         if expected_hash and found != expected_hash:
             raise IntegrityError(f"{path} has content hash {found}, the pointer says {expected_hash}")
-        return self._parsed(raw, path, version)
+        return self.parsed(raw, path, version)
 
     def _read_anchor(self, version: int, path: str) -> Manifest:
-        anchor, wanted = self._parsed(self.bucket.read(path), path, version), self.manifest(version)
+        anchor, wanted = self.parsed(self.bucket.read(path), path, version), self.manifest(version)
         if anchor.kind != "anchor" or not anchor.files:
             raise IntegrityError(f"{path} is of kind {anchor.kind} with {len(anchor.files)} files, not a whole anchor")
         if anchor.fingerprint != wanted.fingerprint:
@@ -138,7 +138,8 @@ class RunReader:
             )
         return anchor
 
-    def _parsed(self, raw: bytes, path: str, version: int) -> Manifest:
+    def parsed(self, raw: bytes, path: str, version: int) -> Manifest:
+        """The manifest in `raw`. Raises IntegrityError unless it is that of this version of this run."""
         manifest = Manifest.from_json(raw, path)
         if (manifest.run_id, manifest.version) != (self.run_id, version):
             raise IntegrityError(f"{path} is the manifest of version {manifest.version} of run {manifest.run_id!r}")

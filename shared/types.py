@@ -209,6 +209,34 @@ class Pointer:
         )
 
 
+@dataclass(frozen=True)
+class End:
+    """Training ended with this version as the newest; `reason` is empty when it had done all its steps.
+
+    `trainer` holds numbers of the newest sync, as the next version's manifest would.
+    """
+
+    run_id: str
+    version: int
+    ended_at: str
+    reason: str = ""
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        return _dump(asdict(self))
+
+    @classmethod
+    def from_json(cls, raw: bytes, source: str) -> "End":
+        doc = Document(raw, source)
+        return cls(
+            run_id=doc.text("run_id", RUN_ID),
+            version=doc.version("version", LARGEST_VERSION),
+            ended_at=doc.text("ended_at", TIME),
+            reason=doc.text("reason"),
+            trainer=doc.object("trainer"),
+        )
+
+
 def _dump(document: Json) -> bytes:
     try:
         return json.dumps(_finite(document), indent=1, allow_nan=False).encode() + b"\n"

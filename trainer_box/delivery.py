@@ -69,6 +69,24 @@ class Sync:
         spent = " ".join(f"{name} {seconds:.2f}s" for name, seconds in phases.items())
         return f"sync v{m.version} {m.kind} {m.nbytes / 1e6:.2f} MB sparsity {m.sparsity:.4f} | {spent} verified"
 
+    def metrics(self) -> dict[str, float]:
+        """Under the names that they have where TRL reports to."""
+        m, ack = self.manifest, self.acknowledgement
+        return {
+            "sync/payload_bytes": m.nbytes,
+            "sync/changed": m.changed,
+            "sync/sparsity": m.sparsity,
+            **{f"sync/{phase}_s": seconds for phase, seconds in m.seconds.items()},
+            "sync/stage_ms": ack.stage_ms,
+            "sync/pause_ms": ack.pause_ms,
+            "sync/apply_ms": ack.apply_ms,
+            "sync/duration_s": self.seconds,
+        }
+
+    def note(self) -> dict[str, float]:
+        """What the next version's manifest tells of this sync, whose pause comes after its own manifest."""
+        return {"sync/version": self.manifest.version, **self.metrics()}
+
     def numbers(self) -> Json:
         m, ack = self.manifest, self.acknowledgement
         return {

@@ -23,8 +23,9 @@ from transformers import HfArgumentParser
 from transformers.utils.logging import disable_progress_bar
 
 from shared.errors import SyncError
+from shared.learning import LEAST_STEPS
 from shared.types import Json
-from trainer_box import report
+from trainer_box import picture, report
 from trainer_box.evaluate import EVALUATION_SEEDS
 from trainer_box.judge import Judge
 from trainer_box.processes import LOOPBACK, Units, check_port, free_port
@@ -109,7 +110,7 @@ def run(arguments: DemoArguments, console: Console) -> int:
     with Units(fleet.folder) as units:
         with _timed(seconds, "start"):
             _start(arguments, fleet, units, console)
-        seeds = EVALUATION_SEEDS if arguments.steps >= report.LEAST_STEPS else EVALUATION_SEEDS[:_FEW]
+        seeds = EVALUATION_SEEDS if arguments.steps >= LEAST_STEPS else EVALUATION_SEEDS[:_FEW]
         judge = Judge(fleet.vllm_url, fleet.env_url, fleet.model, fleet.bucket, fleet.run_id)
         with _timed(seconds, "play before"), console.status("greedy games before training"):
             before = judge.play(seeds)
@@ -131,6 +132,7 @@ def run(arguments: DemoArguments, console: Console) -> int:
             fleet.folder,
         )
         report.show(console, outcome, fleet.folder)
+        console.print(f"picture: {picture.draw(outcome, fleet.folder)}", highlight=False, soft_wrap=True)
         if arguments.keep:
             console.print("everything is left running; Ctrl-C stops it")
             signal.pause()

@@ -3,44 +3,20 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from shared.learning import WINDOW, learning
 from shared.types import Json
 from trainer_box import sparsity
 
-WINDOW = 10
-LEAST_STEPS = 40
 FILE = "report.json"
 _COLUMNS = ("step", "reward", "solved", "version", "kind", "kB", "sparsity", "pause ms", "staleness", "ratio")
-
-
-@dataclass(frozen=True)
-class Learning:
-    """Mean reward of the first and the last ten steps, and the standard error of their difference."""
-
-    first: float
-    last: float
-    standard_error: float
-
-    @property
-    def learned(self) -> bool:
-        return self.last - self.first > 2 * self.standard_error
-
-
-def learning(steps: Sequence[Json]) -> Learning | None:
-    """None for a run that is too short to tell."""
-    rewards = [step["reward"] for step in steps if step["reward"] is not None and math.isfinite(step["reward"])]
-    if len(rewards) < LEAST_STEPS:
-        return None
-    first, last = rewards[:WINDOW], rewards[-WINDOW:]
-    return Learning(fmean(first), fmean(last), math.sqrt((variance(first) + variance(last)) / WINDOW))
 
 
 def summarise(steps: Sequence[Json], facts: Mapping[str, Any], folder: Path) -> Json:
@@ -48,7 +24,7 @@ def summarise(steps: Sequence[Json], facts: Mapping[str, Any], folder: Path) -> 
 
     Means of the syncs are over the steps that have one.
     """
-    outcome = learning(steps)
+    outcome = learning([step["reward"] for step in steps])
     next_step = folder / sparsity.FILE
     summary = {
         "learned": outcome.learned if outcome else None,

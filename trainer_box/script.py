@@ -23,6 +23,7 @@ from trainer_box.connections import Connections, connect
 from trainer_box.delivery import Delivery, Sync
 from trainer_box.deploy.pausing import pause
 from trainer_box.detect import copy_all
+from trainer_box.ending import note_end
 from trainer_box.entry import INTERRUPTED
 from trainer_box.interrupt import Interrupt
 from trainer_box.publisher import Publisher
@@ -71,7 +72,7 @@ def _train(script: ScriptArguments, training: TrainingConfig, what: dict[str, An
     with (
         _publisher(bucket, script, trainer, start) as publisher,
         Interrupt() as interrupt,
-        Delivery(bucket, publisher, connections.replica, (_teller(trainer), SyncLog(folder)), say) as delivery,
+        Delivery(bucket, publisher, connections.replica, (*_tellers(trainer), SyncLog(folder)), say) as delivery,
     ):
         patience = Patience(training.max_staleness, training.weight_sync_timeout, lambda: interrupt.requested)
         trainer.policy_sync = weight_sync = WeightSync(publisher, delivery, patience, start, say)
@@ -79,6 +80,8 @@ def _train(script: ScriptArguments, training: TrainingConfig, what: dict[str, An
             trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(start.folder) if start else None)
         failure = trainer.failure or _flush(weight_sync, trainer)
+        reason = "it was interrupted" if interrupt.requested else str(failure or "")
+        note_end(bucket, script.run_id, reason, delivery.last, say)
     if interrupt.requested or failure:
         _say_how_to_go_on(folder, script.run_id)
     if interrupt.requested:
@@ -124,8 +127,11 @@ def _origin(model: str, loading: dict[str, Any]) -> Base:
     return Base(model, extract_commit_hash(cached, None) or "")
 
 
-def _teller(trainer: DeltaSyncTrainer) -> Callable[[Sync], None]:
-    return lambda sync: trainer.acknowledge(sync.manifest.version)
+def _tellers(trainer: DeltaSyncTrainer) -> tuple[Callable[[Sync], None], ...]:
+    return (
+        lambda sync: trainer.acknowledge(sync.manifest.version),
+        lambda sync: trainer.report_sync(sync.metrics()),
+    )
 
 
 def _task(script: ScriptArguments, seed: int) -> dict[str, Any]:

@@ -8,16 +8,15 @@ buckets and of how weights get to the Space.
 
 import logging
 import math
-import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import torch
@@ -28,7 +27,7 @@ from trl import import_utils
 
 from shared.errors import SyncError
 from shared.types import Json
-from trainer_box import attention, checkpoint, rollout_requests
+from trainer_box import attention, checkpoint, rollout_child, rollout_requests
 from trainer_box.reward import Reward
 from trainer_box.weight_sync import StoppedError, Weights
 
@@ -48,7 +47,8 @@ _peak_flops = async_grpo_trainer.get_peak_flops_per_device
 _child_main = async_rollout_worker._child_main
 
 _KEPT_ROLLOUTS = 4
-_NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "sample/staleness_mean", "sample/staleness_max")
+_NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "perf/step_s", "perf/rollout_wait_s")
+_NUMBERS_OF = ("rewards/", "environment/", "sample/staleness", "sample/dropped_stale")
 _SAMPLES, _STOPPED, _METRICS = 2, 4, 9  # places in the arguments of TRL's rollout child
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
@@ -93,6 +93,7 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
         super().__init__(weight_transfer=_NoTransfer(), **trainer_arguments)
         self.failure: SyncError | None = None
         self._kept: deque[Json] = deque(maxlen=_KEPT_ROLLOUTS)
+        self._syncs: SimpleQueue[Mapping[str, float]] = SimpleQueue()
         self.rollout_queue: Any = _Tap(self.rollout_worker.rollout_buffer, self._kept)
         if isinstance(self.rollout_worker, RolloutWorker):
             self.rollout_worker.wait_at_most(self.args.weight_sync_timeout)
@@ -107,6 +108,10 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
         """Rollouts that start from now on are of this version. May be called from any thread."""
         self.rollout_worker.update_model_version(version)
 
+    def report_sync(self, metrics: Mapping[str, float]) -> None:
+        """Logged with the next step, beside TRL's own metrics. May be called from any thread."""
+        self._syncs.put(metrics)
+
     def get_batch_samples(self, *arguments: Any) -> tuple[list[Any], Any]:
         try:
             samples: tuple[list[Any], Any] = super().get_batch_samples(*arguments)
@@ -120,6 +125,9 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
             self.model_version = self.policy_sync(self.named_tensors, self._step_numbers(), list(self._kept))
         except StoppedError as error:
             self._stop(error)
+        while not self._syncs.empty():
+            for name, value in self._syncs.get().items():
+                self._metrics["train"][name].append(value)
 
     def _stop(self, reason: SyncError) -> None:
         """End with a checkpoint instead of an error, once there is something to save."""
@@ -156,9 +164,11 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
     def _step_numbers(self) -> Json:
         """TRL's own metrics of the step that has just ended, before TRL logs and clears them."""
         sink = self._metrics["train"]
-        keys = [key for key in sink if key in _NUMBERS or key.startswith(("rewards/", "environment/"))]
+        keys = [key for key in sink if key in _NUMBERS or key.startswith(_NUMBERS_OF)]
         known = {key: [value for value in sink[key] if isinstance(value, tuple) or _is_known(value)] for key in keys}
-        return {key: async_grpo_trainer._reduce_metric(key, values) for key, values in known.items() if values}
+        numbers = {key: async_grpo_trainer._reduce_metric(key, values) for key, values in known.items() if values}
+        limits = {"max_steps": self.state.max_steps, "sample/staleness_limit": self.args.max_staleness}
+        return {"step": self.state.global_step, **limits, **numbers} if numbers else {}
 
 
 class RolloutLoop(async_rollout_worker._AsyncRolloutLoop):
@@ -268,25 +278,12 @@ def _is_known(value: float) -> bool:
 
 def _rollout_child(*arguments: Any) -> None:
     """TRL's rollout child. Being of this module, it has TRL imported without vLLM there too."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    logging.getLogger(async_rollout_worker.__name__).addFilter(_without_known_trace)
+    rollout_child.end_with_parent()
+    logging.getLogger(async_rollout_worker.__name__).addFilter(rollout_child.without_known_trace)
     _child_main(*arguments)
     if arguments[_STOPPED].is_set():  # nobody reads the queues any more, and leaving would wait for a reader
         for queue in (arguments[_SAMPLES], arguments[_METRICS]):
             queue.cancel_join_thread()
-
-
-def _without_known_trace(record: logging.LogRecord) -> bool:
-    if record.exc_info and isinstance(record.exc_info[1], SyncError):
-        record.exc_info = None  # the message says it all
-    return True
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _peak_flops_where_known(accelerator: Any, dtype: str) -> float | None:

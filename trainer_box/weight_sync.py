@@ -137,7 +137,8 @@ class WeightSync:
         started = time.perf_counter()
         self.point = max(self.point, self._publisher.next_version)  # one that failed has spent its number
         diff = self._publisher.diff(weights(), version=self.point)
-        publish = partial(self._publisher.commit, diff, self._numbers)
+        last = self.delivery.last
+        publish = partial(self._publisher.commit, diff, {**self._numbers, **(last.note() if last else {})})
         self.delivery.start(Parcel(self.point, publish, self._rollouts, started))
 
     def _is_served(self) -> bool:

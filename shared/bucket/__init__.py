@@ -28,6 +28,9 @@ class Bucket(Protocol):
     def read(self, path: str) -> bytes:
         """A small file's content."""
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """Many small files' contents in few calls; those that are not there are left out."""
+
     def download(self, path: str, target: Path) -> None:
         """Fetch a file of any size; `target` exists only when all of it has arrived."""
 

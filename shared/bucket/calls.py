@@ -73,18 +73,19 @@ class HubCalls:
     def upload(self, what: str, local: Path, path: str, size: int) -> None:
         self._transfer(what, size, lambda: self._client.batch_bucket_files(self._name, add=[(str(local), path)]))
 
-    def fetch(self, what: str, item: Any, target: Path) -> None:
-        """Download a file as it was listed."""
+    def fetch_all(self, what: str, wanted: Sequence[tuple[Any, Path]]) -> None:
+        """Download files as they were listed, each to its place."""
+        files: list[tuple[Any, str | Path]] = [(item, str(target)) for item, target in wanted]
 
         def get() -> None:
             try:
-                self._client.download_bucket_files(self._name, [(item, str(target))], raise_on_missing_files=True)
+                self._client.download_bucket_files(self._name, files, raise_on_missing_files=True)
             except (httpx2.HTTPError, OSError, RuntimeError) as error:
                 if status_of(error) == 404:
                     raise PassingError(f"{what}: it is listed, but its bytes are not there; try again later") from None
                 raise
 
-        self._transfer(what, item.size, get)
+        self._transfer(what, sum(item.size for item, _ in wanted), get)
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
         return _made(what, call, self._limits.answer, _nothing, "no answer")

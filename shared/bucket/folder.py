@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from shared.errors import BucketError, MissingFileError
@@ -44,6 +44,13 @@ class FolderBucket:
     def read(self, path: str) -> bytes:
         with self._explained("read", path):
             return self._present(path).read_bytes()
+
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        found = {}
+        for path in paths:
+            with suppress(MissingFileError):
+                found[path] = self.read(path)
+        return found
 
     def download(self, path: str, target: Path) -> None:
         with self._explained("read", path, target.parent):

@@ -22,6 +22,8 @@ from shared.bucket.failures import PassingError, explained
 from shared.bucket.retries import PATIENT, Limits
 from shared.errors import BucketError, MissingFileError
 
+_BATCH = 500  # files in one call
+
 
 @dataclass(frozen=True)
 class Content:
@@ -82,6 +84,12 @@ class HubBucket:
             self.download(path, target)
             return target.read_bytes()
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(paths), _BATCH):
+            found |= self._read_batch(paths[start : start + _BATCH])
+        return found
+
     def download(self, path: str, target: Path) -> None:
         what = self._cannot("read", path)
 
@@ -92,6 +100,21 @@ class HubBucket:
             self._fetch(what, items[0], target)
 
         self._limits.retried(attempt)
+
+    def _read_batch(self, paths: Sequence[str]) -> dict[str, bytes]:
+        what = self._cannot("read", f"{paths[0]} and {len(paths) - 1} more")
+
+        def attempt() -> dict[str, bytes]:
+            with explained(what), tempfile.TemporaryDirectory() as folder:
+                items = self._calls.listed(what, paths)
+                places = [Path(folder, str(number)) for number in range(len(items))]
+                if items:
+                    self._calls.fetch_all(what, list(zip(items, places, strict=True)))
+                for item, place in zip(items, places, strict=True):
+                    self._check_arrived(what, item, place)
+                return {item.path: place.read_bytes() for item, place in zip(items, places, strict=True)}
+
+        return self._limits.retried(attempt)
 
     def files(self, folder: str) -> list[str]:
         # The Hub takes the prefix literally, so the slash keeps out what only begins alike.
@@ -136,13 +159,16 @@ class HubBucket:
         partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
         with explained(what):
             try:
-                self._calls.fetch(what, item, partial)
-                found, listed = self._content_of(partial), Content.listed(item)
-                if found != listed:
-                    raise PassingError(f"{what}: {found} has arrived, {listed} is listed; try again")
+                self._calls.fetch_all(what, [(item, partial)])
+                self._check_arrived(what, item, partial)
                 os.replace(partial, target)
             finally:
                 partial.unlink(missing_ok=True)
+
+    def _check_arrived(self, what: str, item: Any, place: Path) -> None:
+        found, listed = self._content_of(place), Content.listed(item)
+        if found != listed:
+            raise PassingError(f"{what}: {found} has arrived, {listed} is listed; try again")
 
     def _find(self, what: str, path: str) -> Content | None:
         return next(map(Content.listed, self._calls.listed(what, [path])), None)

@@ -38,6 +38,9 @@ class HaltingBucket:
     def read(self, path: str) -> bytes:
         return self._bucket.read(path)
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        return self._bucket.read_all(paths)
+
     def download(self, path: str, target: Path) -> None:
         self._bucket.download(path, target)
 

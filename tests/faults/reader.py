@@ -24,7 +24,7 @@ class BucketAsOf:
     def __init__(self, bucket: Bucket, run_id: str, version: int) -> None:
         self.name = bucket.name
         self.folders, self.files, self.download = bucket.folders, bucket.files, bucket.download
-        self.write, self.delete = bucket.write, bucket.delete
+        self.write, self.delete, self.read_all = bucket.write, bucket.delete, bucket.read_all
         self.lock_file, self.tidy = bucket.lock_file, bucket.tidy
         self._bucket = bucket
         self._run_id, self._version = run_id, version

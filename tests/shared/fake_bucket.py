@@ -35,6 +35,10 @@ class MemoryBucket:
             raise MissingFileError(f"{path} is not in bucket {self.name}")
         return self.stored[path]
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        self._count_or_fail(f"read {len(paths)} files")
+        return {path: self.stored[path] for path in paths if path in self.stored}
+
     def download(self, path: str, target: Path) -> None:
         target.write_bytes(self.read(path))
 

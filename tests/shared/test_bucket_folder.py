@@ -37,6 +37,13 @@ def test_a_file_is_read_back(bucket: Bucket, tmp_path: Path) -> None:
     assert everything(tmp_path) == ["r/a.json", "r/deltas/b"]
 
 
+def test_many_files_are_read_at_once_without_those_that_are_not_there(bucket: Bucket) -> None:
+    for name in ("r/a", "r/b"):
+        bucket.write(name, name.encode())
+    assert bucket.read_all(["r/a", "r/none", "r/b"]) == {"r/a": b"r/a", "r/b": b"r/b"}
+    assert bucket.read_all([]) == {}
+
+
 def test_a_file_is_written_once(bucket: Bucket, tmp_path: Path) -> None:
     bucket.write("r/a", b"one")
     with pytest.raises(BucketError, match="r/a is already in bucket"):

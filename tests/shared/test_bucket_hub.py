@@ -2,7 +2,7 @@ import errno
 import os
 import stat
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -12,7 +12,7 @@ from huggingface_hub.errors import BucketBatchError, HfHubHTTPError
 from shared.bucket import open_bucket
 from shared.bucket.hub import HubBucket, xet_hash
 from shared.errors import BucketError, MissingFileError
-from tests.shared.recording_client import QUICK, RecordingClient, bucket_of
+from tests.shared.recording_client import QUICK, Item, RecordingClient, bucket_of
 
 TOKEN = "hf_secret_token_0123456789"
 
@@ -21,6 +21,18 @@ def http_error(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError) -> HfHu
     request = httpx2.Request("POST", "https://hub.test/api", headers={"authorization": f"Bearer {TOKEN}"})
     response = httpx2.Response(status, request=request, headers={"x-request-id": "1"})
     return kind(f"{status} Client Error for {TOKEN}", response=response, server_message=TOKEN)
+
+
+class CountingClient(RecordingClient):
+    """Of how many paths each call asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_for: list[int] = []
+
+    def get_bucket_paths_info(self, bucket_id: str, paths: Iterable[str]) -> Iterator[Item]:
+        self.asked_for.append(len(list(paths)))
+        return super().get_bucket_paths_info(bucket_id, paths)
 
 
 def test_an_upload_is_compared_with_what_the_hub_lists() -> None:
@@ -43,6 +55,22 @@ def test_a_replaced_file_need_not_be_looked_for_first() -> None:
     bucket_of(client).write("r/latest.json", b"two", replace=True)
     assert client.calls == ["add r/latest.json", "info r/latest.json"] * 2
     assert bucket_of(client).read("r/latest.json") == b"two"
+
+
+def test_many_files_are_read_in_batches_without_those_that_are_not_there() -> None:
+    client = CountingClient()
+    client.stored = {f"r/{number}": b"content" for number in range(501)}
+    found = bucket_of(client).read_all([*client.stored, "r/none"])
+    assert found == client.stored
+    assert client.asked_for == [500, 2]
+
+
+def test_a_batch_with_a_file_of_which_a_part_arrives_is_an_error() -> None:
+    client = RecordingClient()
+    client.stored = {"r/a": b"content", "r/b": b"content"}
+    client.arriving = lambda content: content[:-1]
+    with pytest.raises(BucketError, match="cannot read r/a and 1 more in bucket user/name"):
+        bucket_of(client).read_all(["r/a", "r/b"])
 
 
 def test_a_file_is_written_once() -> None:

@@ -47,6 +47,14 @@ def test_what_is_uploaded_is_downloaded(hub: StandIn, tmp_path: Path, size: int)
     assert files_in(tmp_path) == ["source", "target"]
 
 
+def test_many_small_files_are_read_at_once(hub: StandIn, tmp_path: Path) -> None:
+    files = {f"r/many/{number}": os.urandom(number) for number in range(20)}
+    for path, content in files.items():
+        bucket_at(hub).write(path, content)
+    assert bucket_at(hub).read_all([*files, "r/none"]) == files
+    assert files_in(tmp_path) == []
+
+
 def test_content_that_compresses_and_repeats_comes_back_whole(hub: StandIn) -> None:
     content = OLD[:MB] + b"text " * 400_000 + OLD[:MB] + b"text " * 400_000
     bucket_at(hub).write("r/a", content)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from shared.types import Json
@@ -62,38 +61,6 @@ def strict(path: Path) -> Json:
 
     found: Json = json.loads(path.read_text(), parse_constant=refuse)
     return found
-
-
-def test_a_clear_rise_is_learning_and_a_flat_or_falling_reward_is_not() -> None:
-    for by, learned in ((1.0, True), (0.0, False), (-1.0, False)):
-        outcome = report.learning(steps(rising(60, by)))
-        assert outcome is not None
-        assert outcome.learned is learned
-
-
-def test_first_last_and_their_standard_error_are_those_of_ten_steps_each() -> None:
-    outcome = report.learning(steps([0.0, 2.0] * 5 + [50.0] * 20 + [3.0, 5.0] * 5))
-    assert outcome is not None
-    assert (outcome.first, outcome.last) == (1.0, 4.0)
-    assert outcome.standard_error == pytest.approx(math.sqrt((10 / 9 + 10 / 9) / 10))
-
-
-def test_a_rise_within_twice_the_standard_error_is_not_learning() -> None:
-    just_under, just_over = report.Learning(0.0, 0.199, 0.1), report.Learning(0.0, 0.201, 0.1)
-    assert not just_under.learned
-    assert just_over.learned
-
-
-def test_under_forty_steps_there_is_no_verdict() -> None:
-    assert report.learning(steps(rising(39, 1.0))) is None
-    assert report.learning(steps(rising(40, 1.0))) is not None
-
-
-@pytest.mark.parametrize("lost", [None, math.nan])
-def test_steps_without_a_reward_do_not_count(lost: float | None) -> None:
-    assert report.learning(steps([*rising(39, 1.0), lost])) is None
-    with_gaps = report.learning(steps([lost, *rising(40, 1.0), lost]))
-    assert with_gaps == report.learning(steps(rising(40, 1.0)))
 
 
 def test_a_run_succeeds_when_verified_unless_it_failed_to_learn() -> None:

@@ -138,6 +138,7 @@ def test_a_run_hands_over_every_parameter_its_numbers_and_a_few_rollouts(tmp_pat
     assert sync.numbers[1]["environment/solved"] == 0.5
     assert sync.numbers[1]["rewards/Guess"] == 2.0
     assert sync.numbers[2]["sample/staleness_mean"] == 10.0
+    assert [sync.numbers[2][name] for name in ("step", "max_steps", "sample/staleness_limit")] == [2, 3, 100]
 
     assert sync.rollouts[0] == []
     questions = [rollout["messages"][0]["content"] for rollout in sync.rollouts[3]]
@@ -154,6 +155,17 @@ def test_a_run_hands_over_every_parameter_its_numbers_and_a_few_rollouts(tmp_pat
     saved = json.loads((tmp_path / "checkpoint-3" / checkpoint.FILE).read_text())
     assert saved == {"run_id": "r", "version": 30, "tensors": len(names)}
     assert trainer.failure is None
+
+
+def test_a_sync_is_reported_beside_the_metrics_of_the_step_in_which_it_was_acknowledged(tmp_path: Path) -> None:
+    def report(trainer: DeltaSyncTrainer) -> None:
+        for pause_ms in (40.0, 60.0):
+            trainer.report_sync({"sync/pause_ms": pause_ms, "sync/payload_bytes": 1000})
+
+    trainer = train(tmp_path, [sample(i) for i in range(8)], report, logging_steps=1)
+    first, second = [record for record in trainer.state.log_history if "ratio" in record][:2]
+    assert (first["sync/pause_ms"], first["sync/payload_bytes"]) == (50.0, 1000)
+    assert "sync/pause_ms" not in second
 
 
 def test_the_names_are_those_of_the_checkpoint_whatever_wraps_the_modules() -> None:

@@ -60,6 +60,13 @@ class Bench:
         self.delivery.wait(lambda: False, DEADLINE_S)
         assert not self.delivery.is_busy
 
+    def own_numbers(self) -> list[tuple[int, dict[str, float]]]:
+        """By version, without what is told of the sync before."""
+        return [
+            (version, {name: value for name, value in numbers.items() if not name.startswith("sync/")})
+            for version, numbers in self.publisher.committed
+        ]
+
     @property
     def published(self) -> list[int]:
         return [version for version, _ in self.publisher.committed]
@@ -103,7 +110,19 @@ def test_a_point_that_finds_a_version_under_way_takes_no_diff_and_leaves_a_gap()
     bench.finish()
     assert bench.published == bench.publisher.diffs == [0, 1, 4]
     assert bench.delivery.acknowledged == 4
-    assert bench.publisher.committed[-1] == (4, {"reward": 4})
+    assert bench.own_numbers()[-1] == (4, {"reward": 4})
+
+
+def test_a_version_tells_of_the_sync_before_it_whose_pause_came_after_its_manifest() -> None:
+    bench = Bench(max_staleness=5)
+    for value in (0, 1):
+        bench.point(value)
+        bench.finish()
+    (_, first), (_, second) = bench.publisher.committed
+    assert first == {"reward": 0}
+    told = {name: second[name] for name in ("sync/version", "sync/pause_ms", "sync/stage_ms", "sync/diff_s")}
+    assert told == {"sync/version": 0, "sync/pause_ms": 50.0, "sync/stage_ms": 1200.0, "sync/diff_s": 0.0}
+    assert second["sync/duration_s"] >= 0
 
 
 def test_at_most_the_allowed_staleness_is_trained_ahead(progress: None) -> None:
@@ -257,7 +276,7 @@ def test_a_flush_publishes_what_was_absorbed_under_its_number_and_with_its_numbe
     bench.on_line = bench.replica.gate.set
     bench.sync.flush(number(2))
     assert bench.delivery.acknowledged == 2
-    assert bench.publisher.committed[-1] == (2, {"reward": 2})
+    assert bench.own_numbers()[-1] == (2, {"reward": 2})
 
 
 def test_a_flush_publishes_what_failed(progress: None) -> None:
