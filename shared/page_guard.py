@@ -6,8 +6,9 @@ paths and that one body.
 """
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -17,21 +18,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shared import strict_json
 
 MAX_BODY_BYTES = 16 * 1024
+_LONGEST_TEXT = 96
 _PAGE = re.compile(
     r"/|/config/?|/theme\.css|/(?:gradio_api/)?(?:info|startup-events)/?|/manifest\.json|/favicon\.ico|/robots\.txt"
     r"|/(?:assets|static|svelte)/.*|/gradio_api/(?:theme\.css|app_id|heartbeat/[A-Za-z0-9]+)"
 )
 _REFRESH = re.compile(r"/gradio_api/run/predict/?")
+_LOGIN = re.compile(r"/login/?")
 _SESSION = re.compile(r"[A-Za-z0-9]{1,64}")
+
+Takes = Callable[[Any], bool]
 
 
 class ReadOnly:
-    """Wraps the app that is mounted: `root_path` is where, and the rest of the path is what is asked. `refreshes` has
-    the number of inputs of each function that may be called; a visitor gives no input a value."""
+    """Wraps the app that is mounted: `root_path` is where, and the rest of the path is what is asked.
 
-    def __init__(self, app: ASGIApp, refreshes: Mapping[int, int]) -> None:
+    `refreshes` has the inputs of each function that may be called, and of each which values of a visitor's it takes;
+    in the place of others is nothing. With a login, what is sent to it is let through too; Gradio closes the rest.
+    """
+
+    def __init__(self, app: ASGIApp, refreshes: Mapping[int, Sequence[Takes]], has_login: bool = False) -> None:
         self._app = app
         self._refreshes = refreshes
+        self._has_login = has_login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,6 +50,8 @@ class ReadOnly:
             await self._app(scope, receive, send)
         elif scope["method"] == "POST" and _REFRESH.fullmatch(path):
             await self._refresh(scope, receive, send)
+        elif scope["method"] == "POST" and self._has_login and _LOGIN.fullmatch(path):
+            await self._log_in(scope, receive, send)
         else:
             await PlainTextResponse("there is no such page here\n", 404)(scope, receive, send)
 
@@ -54,6 +65,15 @@ class ReadOnly:
             return
         await self._app(_of_length(scope, len(asked)), _replayed(asked, receive), send)
 
+    async def _log_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await _body(Request(scope, receive))
+        except ValueError as error:
+            return await PlainTextResponse(f"{error}\n", 422)(scope, receive, send)
+        except ClientDisconnect:
+            return
+        await self._app(scope, _replayed(body, receive), send)
+
     def _checked(self, body: bytes) -> bytes:
         """The request with nothing in it but what a refresh needs. ValueError when it is none."""
         asked = strict_json.parse(body)
@@ -64,8 +84,20 @@ class ReadOnly:
             raise ValueError("fn_index is none of this page's refreshes")
         if not isinstance(session, str) or not _SESSION.fullmatch(session):
             raise ValueError("session_hash must be 1 to 64 letters and digits")
-        data: list[Any] = [None] * self._refreshes[function]
+        data = _data(asked.get("data"), self._refreshes[function])
         return json.dumps({"data": data, "fn_index": function, "session_hash": session}).encode()
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a number or a short text."""
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_TEXT
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _data(given: Any, inputs: Sequence[Takes]) -> list[Any]:
+    values = given if isinstance(given, list) and len(given) == len(inputs) else [None] * len(inputs)
+    return [value if takes(value) else None for value, takes in zip(values, inputs, strict=True)]
 
 
 async def _body(request: Request) -> bytes:

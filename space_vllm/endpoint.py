@@ -19,6 +19,7 @@ from space_vllm.engine import Deadlines, Engine, EngineClient, EngineError
 from space_vllm.guard import STATE, Access
 from space_vllm.limits import refuse_unsafe
 from space_vllm.log import LOG
+from space_vllm.monitor import SpaceMonitor
 from space_vllm.reconciler import Reconciler
 from space_vllm.settings import Settings
 from space_vllm.source import Source
@@ -40,6 +41,10 @@ class Space:
     updates: Updates
     facts: dict[str, Any]
 
+    def status(self) -> dict[str, Any]:
+        """What `GET /weights/status` tells."""
+        return {**self.reconciler.status.to_json(), **self.facts}
+
 
 class EndpointPlugin:
     """The interface of vLLM's endpoint plugins."""
@@ -49,13 +54,11 @@ class EndpointPlugin:
     def __init__(self, name: str) -> None:
         self.name = name
         self._tasks: list[asyncio.Task[None]] = []
+        self._monitor = SpaceMonitor()
 
     def attach_router(self, app: FastAPI) -> None:
-        app.add_api_route("/", _root, methods=["GET"], include_in_schema=False)
-        app.add_api_route("/health", _health, methods=["GET"])
-        app.add_api_route("/weights/update", _update, methods=["POST"])
-        app.add_api_route("/weights/status", _status, methods=["GET"])
-        app.add_api_route("/weights/checksums", _checksums, methods=["GET"])
+        add_routes(app)
+        self._monitor.mount(app, Settings.from_environment(os.environ).login)
 
     async def init_state(self, engine_client: EngineClient, state: State, args: Namespace) -> None:
         config = state.vllm_config
@@ -65,11 +68,22 @@ class EndpointPlugin:
             "logprobs_mode": str(config.model_config.logprobs_mode),
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
         }
-        space = install(state, Settings.from_environment(os.environ), engine_client, Deadlines(), facts)
+        settings = Settings.from_environment(os.environ)
+        space = install(state, settings, engine_client, Deadlines(), facts)
+        self._monitor.start(settings, space.status)
         self._tasks = [
             asyncio.create_task(space.reconciler.run(), name="reconciler"),
             asyncio.create_task(end_when_hung(space.engine, _LOOK_S), name="watch"),
         ]
+
+
+def add_routes(app: FastAPI) -> None:
+    """The Space's own, without the monitor."""
+    app.add_api_route("/", _root, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/health", _health, methods=["GET"])
+    app.add_api_route("/weights/update", _update, methods=["POST"])
+    app.add_api_route("/weights/status", _status, methods=["GET"])
+    app.add_api_route("/weights/checksums", _checksums, methods=["GET"])
 
 
 def install(
@@ -126,7 +140,7 @@ async def _status(request: Request) -> Response:
         return _malformed("version" if version is None else "wait")
     status = space.reconciler.status
     await status.until(lambda: status.reached(version), min(seconds, _LONGEST_WAIT_S))
-    return JSONResponse({**status.to_json(), **space.facts})
+    return JSONResponse(space.status())
 
 
 async def _checksums(request: Request) -> Response:

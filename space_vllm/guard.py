@@ -124,7 +124,7 @@ def _has_more(message: Message) -> bool:
 
 
 def _is_open(path: str) -> bool:
-    return path in ("/", "/health", "/monitor") or path.startswith("/monitor/")
+    return path in ("/", "/health", "/favicon.ico", "/monitor") or path.startswith("/monitor/")
 
 
 def _is_keyed(path: str) -> bool:

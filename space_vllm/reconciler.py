@@ -9,7 +9,7 @@ import contextlib
 import time
 
 from shared.errors import BucketError, ChainError, SyncError
-from shared.types import Manifest, Run
+from shared.types import Manifest, Run, now
 from space_vllm.advance import FATAL, Advance
 from space_vllm.engine import Deadlines, Engine, EngineError
 from space_vllm.log import LOG
@@ -165,6 +165,7 @@ class Reconciler:
         try:
             if await self._syncer.recount(lambda: not self._wake.is_set(), anew):
                 self.status.counters.recounts += 1
+                self.status.recounted_at = now()
                 self._next_recount = time.monotonic() + self._recount_s
         except SyncError as error:
             self._note(error)

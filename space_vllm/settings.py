@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from shared.auth import fits_a_header
 from shared.identity import default_bucket
+from shared.login import Login
 from shared.types import RUN_ID
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class SettingError(Exception):
 class Settings:
     """`run_id` None follows the newest run of the bucket, and `hf_token` None reads public repositories only.
 
-    `audit_s` is the period, in seconds, of the recounts of the live weights; 0 for none.
+    `audit_s` is the period, in seconds, of the recounts of the live weights; 0 for none. `login` is the monitor's.
     """
 
     bucket: str
@@ -54,6 +55,7 @@ class Settings:
     hf_token: str | None = field(repr=False)
     run_id: str | None = None
     audit_s: float = DEFAULT_AUDIT_S
+    login: Login | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
@@ -78,6 +80,7 @@ class Settings:
             hf_token=read(_hf_token, None),
             run_id=read(_run_id, None),
             audit_s=read(_audit_s, DEFAULT_AUDIT_S),
+            login=read(_login, None),
         )
         return settings, read.problems
 
@@ -150,6 +153,13 @@ def _run_id(environment: Mapping[str, str]) -> str | None:
     if text is not None and not RUN_ID.fullmatch(text):
         raise SettingError(f"RUN_ID is {text!r}, which no run can have: unset it to follow the newest run.")
     return text
+
+
+def _login(environment: Mapping[str, str]) -> Login | None:
+    try:
+        return Login.from_environment(environment)
+    except ValueError as error:
+        raise SettingError(f"{error}.") from error
 
 
 def _audit_s(environment: Mapping[str, str]) -> float:

@@ -92,6 +92,7 @@ class Counters:
 class Status:
     """What `GET /weights/status` tells, apart from the settings.
 
+    `recounted_at` is when all live weights were last found to be what they should, by a recount in the background.
     `places` counts the tensors that are written in place, and those that go through vLLM's reload.
     """
 
@@ -99,6 +100,7 @@ class Status:
     served: Served | None = None
     last_sync: Sync | None = None
     last_error: str | None = None
+    recounted_at: str | None = None
     counters: Counters = field(default_factory=Counters)
     places: dict[str, int] = field(default_factory=dict)
 
@@ -142,6 +144,7 @@ class Status:
             "state": self.state,
             "last_sync": asdict(self.last_sync) if self.last_sync else None,
             "last_error": self.last_error,
+            "recounted_at": self.recounted_at,
             "counters": asdict(self.counters),
             "tensors": self.places,
         }

@@ -1,12 +1,14 @@
 """`python -m shared.monitor --bucket B`: the monitor alone. Settings: BUCKET, RUN_ID, PORT (7860), HOST (127.0.0.1).
 
-Knows arguments, the port and the keys; VLLM_API_KEY, ENV_API_KEY and HF_TOKEN come from the environment only.
+Knows arguments, the port and the keys; VLLM_API_KEY, ENV_API_KEY, HF_TOKEN, and MONITOR_USER with MONITOR_PASSWORD for
+a login, come from the environment only.
 """
 
 import argparse
 import errno
 import os
 import socket
+import string
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,12 +20,13 @@ from fastapi.responses import PlainTextResponse, RedirectResponse
 
 from shared.bucket import open_bucket
 from shared.errors import SyncError
+from shared.login import Login
 from shared.monitor.app import PATH, build, mount
-from shared.monitor.poller import Poller
+from shared.monitor.poller import Poller, Units
 from shared.monitor.units import Unit
 
 
-def build_app(poller: Poller) -> FastAPI:
+def build_app(poller: Poller, login: Login | None = None) -> FastAPI:
     """`/` redirects to the page, `/favicon.ico` to Gradio's; `/health` is 200 while the poller runs."""
     app = FastAPI(openapi_url=None)
 
@@ -39,18 +42,19 @@ def build_app(poller: Poller) -> FastAPI:
     async def health() -> PlainTextResponse:
         return PlainTextResponse("ok\n") if poller.alive() else PlainTextResponse("the poller has ended\n", 503)
 
-    mount(app, build(poller.snapshot))
+    mount(app, build(poller.look), login)
     return app
 
 
-def units_of(vllm_url: str | None, env_url: str | None, env: Mapping[str, str]) -> dict[str, Unit]:
-    token = env.get("HF_TOKEN", "")
-    units = {}
-    if vllm_url:
-        units["vLLM Space"] = Unit(vllm_url, "/weights/status", env.get("VLLM_API_KEY", ""), token)
-    if env_url:
-        units["Environment"] = Unit(env_url, "/status", env.get("ENV_API_KEY", ""), token)
-    return units
+def units_of(vllm_urls: Sequence[str], env_url: str | None, env: Mapping[str, str]) -> Units:
+    """The replicas are named by letters, in the order of their addresses."""
+    token, key = env.get("HF_TOKEN", ""), env.get("VLLM_API_KEY", "")
+    replicas = {
+        f"Replica {letter}": Unit(url, "/weights/status", key, token)
+        for letter, url in zip(string.ascii_uppercase, vllm_urls, strict=False)
+    }
+    environment = Unit(env_url, "/status", env.get("ENV_API_KEY", ""), token) if env_url else None
+    return Units(replicas, environment)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -71,8 +75,14 @@ def bind(host: str, port: int) -> socket.socket:
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m shared.monitor", description="A read-only page over one bucket.")
     parser.add_argument("--bucket", default=env.get("BUCKET"), help="local:/path or user/name; default: BUCKET")
-    parser.add_argument("--vllm-url", type=_url, help="the vLLM Space, to show what it serves")
-    parser.add_argument("--env-url", type=_url, help="the environment, to show its sessions")
+    parser.add_argument(
+        "--vllm-url",
+        type=_url,
+        action="append",
+        default=[],
+        help="a vLLM Space that is asked; may be repeated",
+    )
+    parser.add_argument("--env-url", type=_url, help="the environment that is asked")
     parser.add_argument("--port", type=_port, default=env.get("PORT", "7860"), help="default: PORT, or 7860")
     arguments = parser.parse_args(argv)
     if not arguments.bucket:
@@ -84,13 +94,16 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     arguments, host = parse(argv, env), env.get("HOST", "127.0.0.1")
     try:
         bucket = open_bucket(arguments.bucket, env.get("HF_TOKEN"))
+        login = Login.from_environment(env)
         listener = bind(host, arguments.port)
-    except (SyncError, OSError) as error:
+    except (SyncError, OSError, ValueError) as error:
         print(f"monitor: {error}", file=sys.stderr)
         return 1
     units = units_of(arguments.vllm_url, arguments.env_url, env)
     with Poller(bucket, env.get("RUN_ID"), units) as poller, suppress(KeyboardInterrupt):
-        config = uvicorn.Config(build_app(poller), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        config = uvicorn.Config(
+            build_app(poller, login), log_level="warning", access_log=False, timeout_graceful_shutdown=2
+        )
         print(f"monitor: http://{host}:{arguments.port}{PATH}/", flush=True)
         uvicorn.Server(config).run(sockets=[listener])
     return 0

@@ -3,8 +3,8 @@
 Knows addresses and keys, not what the fields of an answer mean.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import httpx
 
@@ -21,6 +21,12 @@ class Answer:
 
     document: Json = field(default_factory=dict)
     problem: str = ""
+
+
+class Asked(Protocol):
+    """Whoever can be asked; never raises."""
+
+    def ask(self) -> Answer: ...
 
 
 class Unit:
@@ -40,10 +46,6 @@ class Unit:
         if response.status_code != 200:
             return Answer(problem=f"it answered HTTP {response.status_code}")
         return _document(response.content)
-
-
-def ask_all(units: Mapping[str, Unit]) -> dict[str, Answer]:
-    return {name: unit.ask() for name, unit in units.items()}
 
 
 def _document(raw: bytes) -> Answer:

@@ -11,12 +11,12 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
 from shared.monitor.app import PATH, build, mount
-from shared.monitor.poller import Snapshot
+from shared.monitor.snapshot import Snapshot
 
 REFUSAL = "there is no such page here\n"
 
 
-def snapshot() -> Snapshot:
+def snapshot(run_id: str = "", version: int | None = None) -> Snapshot:
     return Snapshot("local:/b", number=1)
 
 
@@ -137,14 +137,45 @@ def test_the_refresh_answers_with_the_verdict(app: FastAPI) -> None:
     body: dict[str, object] = {"data": [None], "fn_index": 0, "session_hash": "abc"}
     answer = ask(app, "POST", "/gradio_api/run/predict", body)
     assert answer.status_code == 200
-    assert answer.json()["data"][1] == "No run yet in bucket local:/b; start a trainer with this bucket."
+    headline = answer.json()["data"][1]["headline"]
+    assert headline == "No run yet in bucket local:/b; start a trainer with this bucket."
 
 
-def test_a_second_refresh_of_the_same_snapshot_sends_only_the_verdict(app: FastAPI) -> None:
+def test_a_second_refresh_of_the_same_snapshot_sends_only_what_time_changes(app: FastAPI) -> None:
     body: dict[str, object] = {"data": [None], "fn_index": 0, "session_hash": "def"}
     first, second = (ask(app, "POST", "/gradio_api/run/predict", body) for _ in range(2))
-    assert second.json()["data"][1].startswith("No run yet")
+    assert second.json()["data"][1]["headline"].startswith("No run yet")
     assert len(second.content) < len(first.content)
-    unchanged = second.json()["data"][2:]
-    assert [item["__type__"] for item in unchanged] == ["update"] * 6
+    unchanged = second.json()["data"][4:]
+    assert {item["__type__"] for item in unchanged} == {"update"}
     assert not any("value" in item for item in unchanged)
+
+
+@pytest.mark.parametrize(
+    ("given", "arrives"),
+    [
+        ([5, "the newest", "12", "solved", "0.5"], ("", 12)),
+        ([5, "r1", None, None, None], ("r1", None)),
+        ([5, "r" * 97, "x", ["solved"], True], ("", None)),
+        ([None, {"path": "/etc/hostname"}, 12, 1.5, -1], ("", 12)),
+        (["the newest"], ("", None)),
+    ],
+    ids=str,
+)
+def test_of_what_a_visitor_chose_only_numbers_and_short_texts_arrive(
+    given: list[object], arrives: tuple[str, int | None]
+) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def look(run_id: str, version: int | None) -> Snapshot:
+        asked.append((run_id, version))
+        return snapshot()
+
+    async def make() -> FastAPI:
+        app = FastAPI(openapi_url=None)
+        mount(app, build(look))
+        return app
+
+    body: dict[str, object] = {"data": given, "fn_index": 0, "session_hash": "abc"}
+    assert ask(asyncio.run(make()), "POST", "/gradio_api/run/predict", body).status_code == 200
+    assert asked == [arrives]

@@ -17,7 +17,7 @@ from shared.bucket import open_bucket
 from shared.changes import Change
 from shared.errors import SyncError
 from shared.types import Manifest, TensorSpec
-from space_vllm.endpoint import EndpointPlugin, Space, install
+from space_vllm.endpoint import Space, add_routes, install
 from space_vllm.engine import Deadlines
 from space_vllm.guard import Guard
 from space_vllm.outcomes import Answer
@@ -264,7 +264,7 @@ async def running(
     """A Space over the bucket in `folder`, with recounts all the time; with `healthy`, waits until it is."""
     client = client or FakeClient(make_weights(0))
     app, settings = FastAPI(), make_settings(folder, run_id)
-    EndpointPlugin("delta_sync").attach_router(app)
+    add_routes(app)
     app.add_middleware(Guard)
     space = install(app.state, settings, client, QUICK, {"dtype": "float32"})
     task = asyncio.create_task(space.reconciler.run())

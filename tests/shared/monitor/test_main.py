@@ -11,7 +11,7 @@ from shared.monitor.__main__ import main, parse
 
 def test_settings_stand_in_for_arguments() -> None:
     arguments = parse([], {"BUCKET": "me/mine", "PORT": "7999"})
-    assert (arguments.bucket, arguments.port, arguments.vllm_url) == ("me/mine", 7999, None)
+    assert (arguments.bucket, arguments.port, arguments.vllm_url) == ("me/mine", 7999, [])
 
 
 def test_arguments_win_over_settings() -> None:

@@ -1,0 +1,21 @@
+"""Who may see the monitor, where that is not everybody. Knows two settings, and nothing of pages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Login:
+    """Without it a page is open to whoever can reach it."""
+
+    user: str
+    password: str = field(repr=False)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Login | None":
+        """MONITOR_USER and MONITOR_PASSWORD. ValueError when only one of them is set."""
+        user, password = environment.get("MONITOR_USER", ""), environment.get("MONITOR_PASSWORD", "")
+        if bool(user) != bool(password):
+            missing = "MONITOR_PASSWORD" if user else "MONITOR_USER"
+            raise ValueError(f"{missing} is not set, but the other half of the login is: set both, or none")
+        return cls(user, password) if user else None

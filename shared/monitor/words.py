@@ -1,0 +1,47 @@
+"""Numbers as people read them. Pure."""
+
+import math
+from datetime import datetime
+
+NOTHING = "-"
+
+
+def size(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000 or unit == "GB":
+            break
+        nbytes /= 1000
+    return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}" if nbytes < 1000 else f"{nbytes:.0f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    seconds = max(seconds, 0)
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+
+
+def number(value: float | None, form: str) -> str:
+    """A dash where there is none."""
+    return NOTHING if value is None or math.isnan(value) else format(value, form)
+
+
+def versions(count: int) -> str:
+    return f"{count} version" if count == 1 else f"{count} versions"
+
+
+def age(then: str, now: datetime) -> float | None:
+    """Seconds since a time of a manifest; None for a text that is none."""
+    try:
+        return (now - datetime.strptime(then, "%Y-%m-%dT%H:%M:%S.%f%z")).total_seconds()
+    except ValueError:
+        return None
+
+
+def listed(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -1,0 +1,260 @@
+"""The poller over a folder bucket that a real publisher fills, and that vanishes."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from shared import layout
+from shared.bucket import open_bucket
+from shared.bucket.folder import FolderBucket
+from shared.monitor import history
+from shared.monitor.poller import LOOKED_S, RUNS_PERIOD_S, Poller, Units
+from shared.monitor.snapshot import Snapshot
+from shared.monitor.units import Answer
+from shared.types import End
+from tests.shared.fake_bucket import MemoryBucket
+from tests.shared.monitor.runs import at, chain, run, write_run
+from trainer_box.publisher import Publisher
+
+DEADLINE_S = 20.0
+
+
+class CountingBucket(FolderBucket):
+    """Records the paths that are read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(f"local:{root}", root)
+        self.reads: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        return super().read(path)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingUnit:
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def ask(self) -> Answer:
+        self.asked += 1
+        return Answer({"version": self.asked})
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> CountingBucket:
+    return CountingBucket(tmp_path / "bucket")
+
+
+@pytest.fixture
+def publisher(bucket: CountingBucket) -> Iterator[Publisher]:
+    with Publisher(bucket, "r1") as publisher:
+        yield publisher
+
+
+def publish(publisher: Publisher, value: float) -> None:
+    publisher.publish([("w", torch.full((64,), value))], {"reward": value})
+
+
+def polled(poller: Poller, run_id: str = "", version: int | None = None) -> Snapshot:
+    poller.look(run_id, version)
+    poller.poll()
+    return poller.look(run_id, version)
+
+
+def test_before_the_first_look_nothing_is_known(bucket: CountingBucket) -> None:
+    assert Poller(bucket).look().number == 0
+
+
+def test_an_empty_bucket_has_no_run_and_no_problem(bucket: CountingBucket) -> None:
+    snapshot = polled(Poller(bucket))
+    assert (snapshot.number, snapshot.run, snapshot.manifests, snapshot.problem) == (1, None, (), "")
+
+
+def test_versions_appear_in_order_with_the_trainers_numbers(bucket: CountingBucket, publisher: Publisher) -> None:
+    poller = Poller(bucket)
+    for value in (0.1, 0.2, 0.3):
+        publish(publisher, value)
+        poller.poll()
+    assert [(m.version, m.trainer["reward"]) for m in poller.look().manifests] == [(0, 0.1), (1, 0.2), (2, 0.3)]
+
+
+def test_run_files_and_manifests_are_read_once(bucket: CountingBucket, publisher: Publisher) -> None:
+    publish(publisher, 0.1)
+    publish(publisher, 0.2)
+    poller = Poller(bucket)
+    bucket.reads.clear()
+    for _ in range(3):
+        poller.poll()
+    once = [path for path in bucket.reads if path != layout.pointer("r1")]
+    assert sorted(once) == [layout.manifest("r1", 0), layout.manifest("r1", 1), layout.run_file("r1")]
+
+
+def test_a_snapshot_is_replaced_only_when_something_changed(bucket: CountingBucket, publisher: Publisher) -> None:
+    poller = Poller(bucket)
+    publish(publisher, 0.1)
+    first = polled(poller)
+    assert polled(poller) is first
+    publish(publisher, 0.2)
+    assert polled(poller).number > first.number
+    assert len(first.manifests) == 1
+
+
+def test_the_newest_run_is_followed_and_others_can_be_looked_at(bucket: CountingBucket, publisher: Publisher) -> None:
+    publish(publisher, 0.1)
+    poller, pinned = Poller(bucket), Poller(bucket, run_id="r1")
+    with Publisher(bucket, "a-later-run") as later:
+        publish(later, 0.5)
+        assert [m.run_id for m in polled(poller).manifests] == ["a-later-run"]
+        assert [m.run_id for m in polled(poller, "r1").manifests] == ["r1"]
+        assert [run.run_id for run in poller.look().runs] == ["a-later-run", "r1"]
+        assert polled(poller, "no such run") is poller.look()
+        assert [m.run_id for m in polled(pinned).manifests] == ["r1"]
+        assert [run.run_id for run in pinned.look().runs] == ["r1"]
+
+
+def test_a_run_that_nobody_looks_at_any_more_is_not_read(tmp_path: Path) -> None:
+    for number, name in enumerate(("older", "newer")):
+        write_run(tmp_path, run(name, age_s=100 - number), chain(2, run_id=name))
+    bucket, clock = CountingBucket(tmp_path), Clock()
+    poller = Poller(bucket, clock=clock)
+    poller.poll()
+    polled(poller, "older")
+    clock.now += LOOKED_S
+    bucket.reads.clear()
+    poller.poll()
+    assert bucket.reads == [layout.pointer("newer")]
+
+
+def test_a_folder_without_a_run_is_left_out(bucket: CountingBucket) -> None:
+    bucket.write("notes/readme.txt", b"hello")
+    snapshot = polled(Poller(bucket))
+    assert (snapshot.run, snapshot.problem) == (None, "")
+
+
+def test_a_bucket_that_vanishes_is_a_sentence_beside_the_last_known(
+    bucket: CountingBucket, publisher: Publisher, tmp_path: Path
+) -> None:
+    publish(publisher, 0.1)
+    poller = Poller(bucket)
+    poller.poll()
+    (tmp_path / "bucket").rename(tmp_path / "elsewhere")
+    snapshot = polled(poller)
+    assert bucket.name in snapshot.problem
+    assert [m.version for m in snapshot.manifests] == [0]
+    (tmp_path / "elsewhere").rename(tmp_path / "bucket")
+    assert polled(poller).problem == ""
+
+
+def test_a_run_that_is_deleted_is_forgotten(bucket: CountingBucket, publisher: Publisher, tmp_path: Path) -> None:
+    publish(publisher, 0.1)
+    poller = Poller(bucket)
+    poller.poll()
+    shutil.rmtree(tmp_path / "bucket" / "r1")
+    snapshot = polled(poller)
+    assert (snapshot.run, snapshot.manifests) == (None, ())
+
+
+def test_a_damaged_manifest_is_a_sentence_beside_the_others(bucket: CountingBucket, publisher: Publisher) -> None:
+    publish(publisher, 0.1)
+    bucket.write(layout.manifest("r1", 1), b"{")
+    snapshot = polled(Poller(bucket))
+    (sentence,) = snapshot.damaged
+    assert layout.manifest("r1", 1) in sentence
+    assert [m.version for m in snapshot.manifests] == [0]
+
+
+def test_five_thousand_versions_are_read_in_batches_the_newest_first(tmp_path: Path) -> None:
+    write_run(tmp_path, run(), chain(5000))
+    poller = Poller(CountingBucket(tmp_path))
+    first = polled(poller)
+    assert [m.version for m in first.manifests] == list(range(5000 - history.BATCH, 5000))
+    assert first.unread == 5000 - history.BATCH
+    for _ in range(9):
+        poller.poll()
+    assert (len(poller.look().manifests), poller.look().unread) == (5000, 0)
+
+
+def test_the_units_are_asked_only_while_someone_looks(bucket: CountingBucket) -> None:
+    replica, environment, clock = CountingUnit(), CountingUnit(), Clock()
+    poller = Poller(bucket, units=Units({"Replica A": replica}, environment), clock=clock)
+    poller.poll()
+    assert (replica.asked, environment.asked) == (0, 0)
+    snapshot = polled(poller)
+    assert (snapshot.replicas, snapshot.environment) == ({"Replica A": Answer({"version": 1})}, Answer({"version": 1}))
+    clock.now += LOOKED_S
+    poller.poll()
+    assert (replica.asked, environment.asked) == (1, 1)
+    assert poller.look().replicas == {}
+
+
+def test_rollouts_of_the_newest_versions_are_there_and_of_others_when_wanted(tmp_path: Path) -> None:
+    write_run(tmp_path, run(), chain(40))
+    bucket = CountingBucket(tmp_path)
+    for version in range(1, 40):
+        bucket.write(layout.rollouts("r1", version), f'{{"version": {version}}}\n'.encode())
+    poller = Poller(bucket)
+    snapshot = polled(poller)
+    assert (snapshot.rollout_versions[0], snapshot.rollout_versions[-1]) == (1, 39)
+    assert min(snapshot.rollouts) == 40 - history.NEWEST_ROLLOUTS
+    assert polled(poller, version=3).rollouts[3] == ({"version": 3},)
+
+
+def test_rollouts_that_are_no_json_are_a_sentence(tmp_path: Path) -> None:
+    write_run(tmp_path, run(), chain(2))
+    bucket = CountingBucket(tmp_path)
+    bucket.write(layout.rollouts("r1", 1), b'{"version": 1}\n{"a": NaN}\n')
+    snapshot = polled(Poller(bucket))
+    assert snapshot.rollouts == {}
+    assert layout.rollouts("r1", 1) in snapshot.damaged[0]
+
+
+def test_the_end_of_a_run_counts_until_it_goes_on(tmp_path: Path) -> None:
+    versions = chain(3)
+    write_run(tmp_path, run(), versions[:2], End("r1", 1, at(0), "it was interrupted"))
+    poller = Poller(CountingBucket(tmp_path))
+    assert polled(poller).has_ended
+    write_run(tmp_path, run(), versions[2:])
+    snapshot = polled(poller)
+    assert snapshot.end is not None and not snapshot.has_ended
+
+
+def test_a_bucket_that_is_no_folder_is_listed_only_when_its_pointer_has_moved() -> None:
+    bucket, clock = MemoryBucket(name="me/mine"), Clock()
+    with Publisher(bucket, "r1") as publisher:
+        publish(publisher, 0.1)
+        poller = Poller(bucket, clock=clock)
+        for _ in range(3):  # rollouts come a moment after the pointer, so it is listed twice
+            poller.poll()
+        bucket.calls.clear()
+        clock.now += RUNS_PERIOD_S - 1
+        poller.poll()
+        assert bucket.calls == [f"read {layout.pointer('r1')}"]
+        publish(publisher, 0.2)
+        bucket.calls.clear()
+        poller.poll()
+        assert f"list {layout.manifests('r1')}" in bucket.calls
+        assert [m.version for m in poller.look().manifests] == [0, 1]
+
+
+def test_the_thread_polls_until_the_end_of_its_context(tmp_path: Path) -> None:
+    with Poller(open_bucket(f"local:{tmp_path}")) as poller:
+        deadline = time.monotonic() + DEADLINE_S
+        while poller.look().number == 0:
+            assert time.monotonic() < deadline, "no snapshot"
+            time.sleep(0.01)
+        assert poller.alive()
+    assert not poller.alive()
