@@ -4,7 +4,6 @@ Knows Gradio. A visitor chooses what to look at and can change nothing; `mount` 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,25 @@ from fastapi import FastAPI
 
 from shared import page
 from shared.login import Login
-from shared.monitor import chain, games, metrics, replicas, tiles, timeline
+from shared.monitor import games, metrics, pieces
 from shared.monitor.games import Choice
 from shared.monitor.metrics import Plot
 from shared.monitor.poller import PERIOD_S
 from shared.monitor.snapshot import Snapshot
-from shared.monitor.verdict import verdict
-from shared.types import Json
 
 PATH = "/monitor"
 HERE = Path(__file__).parent
 NEWEST_RUN = "the newest"
-HIDE = 'element.closest(".plot").querySelector(".drawing").setAttribute("aria-hidden", "true")'
-"""A plot's marks have no names; its newest values are said beside it."""
 SECTIONS = ("weights", "learning", "syncs", "bucket", "games")
 NAVIGATION = f"<nav>{' '.join(f'<a href=#{name}>{name.title()}</a>' for name in SECTIONS)}</nav>"
+HIDE = """
+const hide = () => {
+  const drawing = element.closest(".plot")?.querySelector(".drawing");
+  drawing ? drawing.setAttribute("aria-hidden", "true") : requestAnimationFrame(hide);
+};
+hide();
+"""
+"""A plot's marks have no names, and its newest values are said over it. It is there a moment later than those."""
 
 Look = Callable[[str, int | None], Snapshot]
 """The snapshot of a run (of the followed one for an empty name), of which someone may want a version's rollouts."""
@@ -37,33 +40,31 @@ Look = Callable[[str, int | None], Snapshot]
 def build(look: Look) -> gr.Blocks:
     """The page over `look`, which must answer at once. Mount it with `mount`."""
     with gr.Blocks(title="Monitor", analytics_enabled=False) as demo:
-        seen = gr.State("")
-        verdict_view = _html("verdict")
-        gr.HTML(NAVIGATION, js_on_load=None, apply_default_css=False)
+        seen: gr.State = gr.State([])
+        verdict = _html("verdict-view")
+        _html("navigation", NAVIGATION)
         run = _run_picker()
-        always = [verdict_view, _html("tiles"), _html("replicas", "Weights: are they right?", "weights")]
-        _heading("Learning: does it get better?", "learning")
+        of_now = [verdict, _html("tiles-view")]
+        _heading("weights", "Weights: are they right?")
+        of_now.append(_html("replicas-view"))
+        _heading("learning", "Learning: does it get better?")
         plots, heads = _plots(metrics.LEARNING)
-        changing = [_html("timeline", "Syncs: what did they cost?", "syncs")]
+        _heading("syncs", "Syncs: what did they cost?")
+        of_bucket = [_html("timeline-view")]
         more_plots, more_heads = _plots(metrics.SYNCS)
-        changing += [_html("chain", "Bucket: what is in it?", "bucket")]
-        _heading("Games: what does it play?", "games", games.CAPTION)
+        _heading("bucket", "Bucket: what is in it?")
+        of_bucket.append(_html("chain-view"))
+        _heading("games", "Games: what does it play?", games.CAPTION)
         choices = _choices()
-        played = _html("games")
-        drawn = [*heads, *more_heads, *plots, *more_plots]
-        outputs = [seen, *always, run, *drawn, *changing, played]
+        outputs = [*of_now, run, *heads, *more_heads, *plots, *more_plots, *of_bucket, _html("games-view")]
 
-        def refreshed(before: str, name: str, version: str, solved: str, least: str) -> list[Any]:
-            choice = Choice.of(version, solved, least)
-            snapshot, now = look(_run_id(name), choice.version), datetime.now(UTC)
-            told = [asdict(verdict(snapshot, now)), tiles.tiles(snapshot, now), _weights(snapshot, now)]
-            mark, of_games = str(snapshot.number), f"{snapshot.number} {choice}"
-            data = (
-                [gr.skip()] * (1 + len(drawn) + len(changing)) if before.split(" ")[0] == mark else _changed(snapshot)
-            )
-            return [of_games, *told, *data, gr.skip() if before == of_games else _games(snapshot, choice)]
+        def refreshed(before: list[Any], name: str | None, *chosen: object) -> list[Any]:
+            choice = Choice.of(*chosen)
+            snapshot = look(name if name and name != NEWEST_RUN else "", choice.version)
+            now = [snapshot.number, choice, *pieces.of_now(snapshot, datetime.now(UTC))]
+            return [now, *_changed(before, now, snapshot, choice)]
 
-        page.refresh(demo, PERIOD_S, refreshed, [seen, run, *choices], outputs, [run, *choices])
+        page.refresh(demo, PERIOD_S, refreshed, [seen, run, *choices], [seen, *outputs], [run, *choices])
     return demo
 
 
@@ -72,52 +73,28 @@ def mount(app: FastAPI, demo: gr.Blocks, login: Login | None = None) -> None:
     page.mount(app, demo, PATH, [HERE / "page.css"], login)
 
 
-def _run_id(name: object) -> str:
-    return name if isinstance(name, str) and name != NEWEST_RUN else ""
+def _changed(before: list[Any], now: list[Any], snapshot: Snapshot, choice: Choice) -> list[Any]:
+    """For each place what is new in it: what a visitor has already is not sent again."""
+    known = before if len(before) == len(now) else [None] * len(now)
+    of_now = [gr.skip() if old == new else new for old, new in zip(known[2:], now[2:], strict=True)]
+    of_snapshot = [gr.skip()] * (1 + 2 * len(pieces.PLOTS) + 2) if known[0] == now[0] else _of_snapshot(snapshot)
+    return [*of_now, *of_snapshot, gr.skip() if known[:2] == now[:2] else pieces.of_games(snapshot, choice)]
 
 
-def _changed(snapshot: Snapshot) -> list[Any]:
+def _of_snapshot(snapshot: Snapshot) -> list[Any]:
     runs = [NEWEST_RUN, *(run.run_id for run in snapshot.runs)]
-    plots = (*metrics.LEARNING, *metrics.SYNCS)
-    drawn = [*([plot.newest(snapshot) for plot in plots]), *[plot.frame(snapshot) for plot in plots]]
-    return [gr.update(choices=runs, visible=len(runs) > 2), *drawn, _timeline(snapshot), _chain(snapshot)]
+    picker = gr.update(choices=runs, visible=len(runs) > 2)
+    return [picker, *pieces.of_plots(snapshot), *pieces.frames(snapshot), *pieces.of_bucket(snapshot)]
 
 
-def _weights(snapshot: Snapshot, now: datetime) -> Json:
-    environment = replicas.environment_line(snapshot.environment)
-    return {"columns": replicas.COLUMNS, "rows": replicas.rows(snapshot, now), "environment": environment}
+def _html(place: str, html: str = "", script: str | None = None) -> gr.HTML:
+    """Takes HTML as it is: whatever goes in has been escaped."""
+    return gr.HTML(html, js_on_load=script, apply_default_css=False, elem_id=place)
 
 
-def _timeline(snapshot: Snapshot) -> Json:
-    return {"caption": timeline.CAPTION, "phases": timeline.PHASES, "rows": timeline.rows(snapshot)}
-
-
-def _chain(snapshot: Snapshot) -> Json:
-    shown = {"bars": chain.bars(snapshot), "rows": chain.rows(snapshot)}
-    return {"summary": chain.summary(snapshot), "caption": chain.CAPTION, "columns": chain.COLUMNS, **shown}
-
-
-def _games(snapshot: Snapshot, choice: Choice) -> Json:
-    found = games.games(snapshot, choice)
-    return {"line": games.line(snapshot, choice, len(found)), "games": found}
-
-
-def _html(name: str, heading: str = "", anchor: str = "") -> gr.HTML:
-    """A template whose values are escaped: they may quote what others wrote."""
-    if heading:
-        _heading(heading, anchor)
-    return _template(name, f"{name}-view")
-
-
-def _template(name: str, place: str, script: str | None = None, **props: Any) -> gr.HTML:
-    template = (HERE / f"{name}.html").read_text(encoding="utf-8")
-    return gr.HTML({}, html_template=template, js_on_load=script, apply_default_css=False, elem_id=place, **props)
-
-
-def _heading(text: str, anchor: str, caption: str = "") -> None:
+def _heading(place: str, text: str, caption: str = "") -> None:
     """Of a section; both texts are this project's own."""
-    told = f'<p class="caption">{caption}</p>' if caption else ""
-    gr.HTML(f"<h2>{text}</h2>{told}", js_on_load=None, apply_default_css=False, elem_id=anchor)
+    _html(place, f"<h2>{text}</h2>" + (f'<p class="caption">{caption}</p>' if caption else ""))
 
 
 def _plots(plots: Sequence[Plot]) -> tuple[list[gr.LinePlot], list[gr.HTML]]:
@@ -129,7 +106,7 @@ def _plots(plots: Sequence[Plot]) -> tuple[list[gr.LinePlot], list[gr.HTML]]:
 
 def _plot(plot: Plot) -> tuple[gr.LinePlot, gr.HTML]:
     with gr.Column(min_width=250, elem_classes="plot", elem_id=f"plot-{plot.name}"):
-        head = _template("head", f"head-{plot.name}", HIDE, title=plot.title, unit=plot.unit, caption=plot.caption)
+        head = _html(f"head-{plot.name}", script=HIDE)
         drawn = gr.LinePlot(
             x="version",
             y="value",

@@ -39,7 +39,7 @@ class Choice:
     least: float | None = None
 
     @classmethod
-    def of(cls, version: object, solved: object, least: object) -> "Choice":
+    def of(cls, version: object = None, solved: object = None, least: object = None) -> "Choice":
         """From what a viewer entered; what is no number chooses nothing."""
         number, reward = str(version or "").strip(), str(least or "").strip()
         wanted: Solved = "solved" if solved == "solved" else "not solved" if solved == "not solved" else "all"
