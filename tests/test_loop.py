@@ -14,11 +14,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 
+from shared import layout
 from shared.bucket import open_bucket
 from shared.errors import SyncError
+from shared.monitor import words
 from shared.reader import RunReader, newest_run
+from shared.types import End
 from trainer_box.demo import DemoArguments, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -86,6 +90,61 @@ def test_a_short_demo_over_the_stand_in_serves_what_it_trains(tmp_path: Path, fr
     for log in [*path.parent.glob("*.log"), path]:
         told = log.read_text(errors="replace")
         assert not re.search("hf_[0-9a-f]{32}|api_key", told, re.IGNORECASE), f"a secret is in {log}"
+
+
+def newest_on_the_page(page: Page) -> dict[str, str]:
+    """What the monitor shows of the newest version: read at one moment, in the page."""
+    found: dict[str, str] = page.evaluate(
+        """() => ({
+            version: [...document.querySelectorAll(".tile")].find(t => t.innerText.includes("Policy version"))
+                ?.querySelector(".value")?.innerText ?? "",
+            reward: document.querySelector("#head-reward strong")?.innerText ?? "",
+            payload: document.querySelector("#versions tbody tr td:nth-child(3)")?.innerText ?? "",
+        })"""
+    )
+    return found
+
+
+def in_the_bucket(folder: Path, version: int) -> dict[str, str]:
+    bucket = open_bucket(f"local:{folder}")
+    manifest = RunReader(bucket, newest_run(bucket).run_id).manifest(version)
+    reward = format(manifest.trainer["reward"], "+.2f")
+    return {"version": str(version), "reward": reward, "payload": words.size(manifest.nbytes)}
+
+
+@pytest.mark.vllm
+def test_while_a_demo_runs_the_page_shows_what_is_in_the_bucket(tmp_path: Path, free_port: Callable[[], int]) -> None:
+    port, seen = free_port(), dict[str, dict[str, str]]()
+    with demo(tmp_path, "--steps=10", f"--port={port}") as process, sync_playwright() as playwright:
+        wait_for(lambda: steps_in(tmp_path) >= 1, process)
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(f"http://127.0.0.1:{port}/monitor/")
+
+        def has_seen_three() -> bool:
+            shown = newest_on_the_page(page)
+            page.wait_for_timeout(300)  # its places change one after the other
+            if shown != newest_on_the_page(page):
+                return False
+            if shown["version"] not in ("", "0") and shown["reward"] not in ("", "-"):
+                seen[shown["version"]] = shown
+            return len(seen) >= 3 or steps_in(tmp_path) >= 10
+
+        wait_for(has_seen_three, process)
+        page.get_by_text("replica verified").or_(page.get_by_text("versions behind")).first.wait_for(timeout=60_000)
+        (ROOT / "runs" / "screenshots").mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=ROOT / "runs" / "screenshots" / "monitor-live.png")
+        chromium.close()
+        (folder,) = tmp_path.glob("runs/*/bucket")
+        assert len(seen) >= 2, "versions appeared without a reload"
+        assert seen == {version: in_the_bucket(folder, int(version)) for version in seen}
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, output
+    (picture,) = tmp_path.glob("runs/*/report.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    bucket = open_bucket(f"local:{folder}")
+    (end,) = bucket.files(layout.ends(newest_run(bucket).run_id))
+    assert End.from_json(bucket.read(end), end).reason == ""
 
 
 @pytest.mark.vllm

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shared.monitor.numbers import full_bytes
 from shared.monitor.replicas import replicas_of
 from shared.monitor.snapshot import Snapshot
-from shared.monitor.words import NOTHING, listed, size
+from shared.monitor.words import NOTHING, counted, listed, size
 from shared.types import Json, Manifest
 
 BARS, ROWS = 60, 12
@@ -59,8 +59,8 @@ def summary(snapshot: Snapshot) -> str:
     deltas = [m for m in manifests if m.kind == "delta"]
     by_reference = sum(not m.files for m in manifests)
     counts = [
-        f"{len(anchors)} anchors with {size(sum(m.nbytes for m in anchors))}" if anchors else "",
-        f"{len(deltas)} deltas with {size(sum(m.nbytes for m in deltas))}" if deltas else "",
+        f"{counted(len(anchors), 'anchor')} with {size(sum(m.nbytes for m in anchors))}" if anchors else "",
+        f"{counted(len(deltas), 'delta')} with {size(sum(m.nbytes for m in deltas))}" if deltas else "",
         f"{by_reference} by reference to the base model" if by_reference else "",
     ]
     return f"Published so far: {listed([count for count in counts if count])}. {_retention(snapshot)}"

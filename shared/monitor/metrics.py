@@ -24,7 +24,7 @@ Source = Callable[[Snapshot], Points]
 @dataclass(frozen=True)
 class Plot:
     """`lines` are what is drawn, by the name in the legend; with one line there is no legend. `form` is how a value is
-    written."""
+    written; `dots` are for values that are few."""
 
     name: str
     title: str
@@ -32,6 +32,7 @@ class Plot:
     caption: str
     lines: Mapping[str, Source]
     form: str = ".2f"
+    dots: bool = False
 
     @property
     def colours(self) -> dict[str, str]:
@@ -138,7 +139,7 @@ LEARNING = (
         "trainer / server",
         "Should sit at 1.000. Away from it, server and trainer do not have the same policy.",
         {"ratio": _trained("ratio")},
-        ".3f",
+        ".4f",
     ),
     Plot(
         "staleness",
@@ -178,6 +179,7 @@ SYNCS = (
         "Full snapshots. One at the start is normal; one for each version means that no delta is found smaller.",
         {"anchors": _of("anchor", lambda manifest: manifest.nbytes / 1e6)},
         ".3g",
+        dots=True,
     ),
     Plot(
         "sparsity",

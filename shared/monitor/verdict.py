@@ -11,7 +11,7 @@ from shared.learning import LEAST_STEPS, WINDOW, Learning, learning
 from shared.monitor.numbers import value_of
 from shared.monitor.replicas import Replica, environment_line, replicas_of
 from shared.monitor.snapshot import Snapshot
-from shared.monitor.words import age, duration, versions
+from shared.monitor.words import age, counted, duration
 from shared.types import Manifest
 
 Level = Literal["bad", "note", "wait", "good"]
@@ -168,8 +168,8 @@ def _of_replica(replica: Replica, is_silent: bool) -> Finding | None:
         return Finding("note", "paused", f"{name} is paused: it applies a version, {at}.")
     lag = replica.lag or 0
     if replica.last_error and lag and (is_silent or lag > 1):
-        return Finding("bad", "refused", f"{name} is {versions(lag)} behind and refused a newer one{why}")
-    return Finding("note", "behind", f"{name} is {versions(lag)} behind.") if lag > 1 else None
+        return Finding("bad", "refused", f"{name} is {counted(lag, 'version')} behind and refused a newer one{why}")
+    return Finding("note", "behind", f"{name} is {counted(lag, 'version')} behind.") if lag > 1 else None
 
 
 def _facts(snapshot: Snapshot, now: datetime) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _facts(snapshot: Snapshot, now: datetime) -> Iterator[str]:
     yield f"Version {newest.version} of run {run.run_id} is the newest{ago}{pace}."
     yield _learning_fact(snapshot)
     if snapshot.unread:
-        yield f"{versions(snapshot.unread)} of it are still to be read."
+        yield f"{counted(snapshot.unread, 'version')} of it are still to be read."
 
 
 def _learning_fact(snapshot: Snapshot) -> str:

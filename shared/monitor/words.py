@@ -30,8 +30,8 @@ def number(value: float | None, form: str) -> str:
     return NOTHING if value is None or math.isnan(value) else format(value, form)
 
 
-def versions(count: int) -> str:
-    return f"{count} version" if count == 1 else f"{count} versions"
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def age(then: str, now: datetime) -> float | None:

@@ -14,7 +14,7 @@ from space_vllm.guard import STATE, Access, Guard
 from space_vllm.space import Door
 from tests.space_vllm.fakes import KEY, running
 
-OPEN = ["/health", "/", "/monitor", "/monitor/", "/monitor/assets/x.css"]
+OPEN = ["/health", "/favicon.ico", "/", "/monitor", "/monitor/", "/monitor/assets/x.css"]
 KEYED = ["/v1/models", "/v1/chat/completions", "/weights/status", "/metrics"]
 CLOSED = [
     "/docs",

@@ -49,15 +49,31 @@ def test_the_list_of_routes_is_that_of_the_whole_server(server: Server) -> None:
 
 
 @in_float32
-def test_without_a_key_only_the_health_and_the_way_to_the_monitor_are_open(server: Server) -> None:
+def test_without_a_key_only_the_health_and_the_monitor_are_open(server: Server) -> None:
     answers = {
         (method, route.path): ask(server, method, route.path).status_code
         for route in routes_of(server)
         for method in route.methods
     }
     opened = {path for (_, path), status in answers.items() if status not in (401, 404)}
-    assert opened == {"/", "/health"}
-    assert answers["GET", "/"] == 307
+    assert opened == {"/", "/health", "/favicon.ico", "/monitor"}
+    assert answers["GET", "/"] == answers["GET", "/favicon.ico"] == answers["GET", "/monitor"] == 307
+
+
+@in_float32
+def test_the_monitor_is_served_and_takes_nothing(server: Server) -> None:
+    server.is_healthy()
+    page = httpx.get(f"{server.url}/", follow_redirects=True, timeout=ANSWER_DEADLINE_S, trust_env=False)
+    assert (page.status_code, str(page.url)) == (200, f"{server.url}/monitor/")
+    body = {"data": [None] * 5, "fn_index": 0, "session_hash": "abc"}
+    shown = httpx.post(
+        f"{server.url}/monitor/gradio_api/run/predict", json=body, timeout=ANSWER_DEADLINE_S, trust_env=False
+    )
+    assert "This replica" in shown.text or "is being read" in shown.text
+    upload = httpx.post(
+        f"{server.url}/monitor/gradio_api/upload", files={"files": b"x"}, timeout=ANSWER_DEADLINE_S, trust_env=False
+    )
+    assert upload.status_code == 404
 
 
 @in_float32

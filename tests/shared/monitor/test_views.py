@@ -97,7 +97,7 @@ def test_points_are_thinned_evenly_with_both_ends(count: int, kept: int) -> None
 def test_the_newest_values_are_in_words() -> None:
     snapshot = showing(manifest(1, reward="nan", ratio=1.00049))
     assert [one["value"] for one in PLOTS["reward"].newest(snapshot)] == ["NaN"]
-    assert [one["value"] for one in PLOTS["ratio"].newest(snapshot)] == ["1.000"]
+    assert [one["value"] for one in PLOTS["ratio"].newest(snapshot)] == ["1.0005"]
     lines = [(one["line"], one["value"]) for one in PLOTS["staleness"].newest(snapshot)]
     assert lines == [("mean", "-"), ("largest", "-"), ("limit", "-")]
 
