@@ -33,8 +33,6 @@ hide();
 """
 """A plot's marks have no names, and its newest values are said over it. It is there a moment later than those."""
 
-Drawing = gr.LinePlot | gr.ScatterPlot
-
 Look = Callable[[str, int | None], Snapshot]
 """The snapshot of a run (of the followed one for an empty name), of which someone may want a version's rollouts."""
 
@@ -99,14 +97,14 @@ def _heading(place: str, text: str, caption: str = "") -> None:
     _html(place, f"<h2>{text}</h2>" + (f'<p class="caption">{caption}</p>' if caption else ""))
 
 
-def _plots(plots: Sequence[Plot]) -> tuple[list[Drawing], list[gr.HTML]]:
+def _plots(plots: Sequence[Plot]) -> tuple[list[Any], list[gr.HTML]]:
     """The plots, and what stands over them: the newest values, in words."""
     with gr.Row(elem_classes="plots"):
         made = [_plot(plot) for plot in plots]
     return [drawn for drawn, _ in made], [head for _, head in made]
 
 
-def _plot(plot: Plot) -> tuple[Drawing, gr.HTML]:
+def _plot(plot: Plot) -> tuple[Any, gr.HTML]:
     with gr.Column(min_width=250, elem_classes="plot", elem_id=f"plot-{plot.name}"):
         head = _html(f"head-{plot.name}", script=HIDE)
         drawn = (gr.ScatterPlot if plot.dots else gr.LinePlot)(

@@ -20,7 +20,13 @@ def of_now(snapshot: Snapshot, now: datetime) -> list[str]:
     return [
         rendered("verdict", **asdict(verdict(snapshot, now))),
         rendered("tiles", tiles=tiles.tiles(snapshot, now)),
-        rendered("replicas", columns=replicas.COLUMNS, rows=replicas.rows(snapshot, now), environment=environment),
+        rendered(
+            "replicas",
+            columns=replicas.COLUMNS,
+            rows=replicas.rows(snapshot, now),
+            line=replicas.line(snapshot),
+            environment=environment,
+        ),
     ]
 
 

@@ -63,7 +63,8 @@ class Poller:
         self._runs: dict[str, Run] = {}
         self._runs_at = clock()
         self._histories: dict[str, History] = {}
-        self._views: dict[str, _View] = {"": _View(Snapshot(bucket.name), -LOOKED_S)}
+        self._nothing = Snapshot(bucket.name, asked=tuple(self._units.replicas))
+        self._views = {"": _View(self._nothing, -LOOKED_S)}
         self._number = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -165,7 +166,7 @@ class Poller:
         runs = tuple(sorted(self._runs.values(), key=lambda run: run.age, reverse=True))
         run = self._runs.get(key) or (runs[0] if runs else None)
         if run is None:
-            return Snapshot(found.bucket, found.number, replicas=found.replicas, environment=found.environment)
+            return replace(self._nothing, number=found.number, replicas=found.replicas, environment=found.environment)
         history = self._histories.setdefault(run.run_id, History(self._bucket, run))
         problem = ""
         try:

@@ -45,6 +45,13 @@ def rows(snapshot: Snapshot, now: datetime) -> list[Json]:
     return [_row(replica, now) for replica in replicas_of(snapshot)]
 
 
+def line(snapshot: Snapshot) -> str:
+    """What stands in the place of the table while there are no answers."""
+    if snapshot.asked:
+        return "The replicas are being asked."
+    return "No replica is asked. The monitor asks those that it is given with --vllm-url."
+
+
 def environment_line(answer: Answer | None) -> str:
     """Empty while it is not asked."""
     if answer is None:

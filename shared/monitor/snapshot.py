@@ -18,7 +18,7 @@ class Snapshot:
     and `unread` of them are still to come. `stored` are the data files that the bucket has now, `extra_anchors` the
     anchors beside the chain, by version. `rollout_versions` have rollouts; those of some are in `rollouts`.
     `problem` says why the bucket could not be read: all else is then the last that could be. `damaged` tells of files
-    that are not what they should be. The units have no answer while nobody looks.
+    that are not what they should be. The units have no answer while nobody looks; `asked` are the replicas' names.
     """
 
     bucket: str
@@ -34,6 +34,7 @@ class Snapshot:
     end: End | None = None
     problem: str = ""
     damaged: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     replicas: Mapping[str, Answer] = field(default_factory=dict)
     environment: Answer | None = None
 

@@ -68,7 +68,7 @@ def _staleness(newest: Manifest) -> Json:
 def _replicas(snapshot: Snapshot) -> Json:
     replicas = replicas_of(snapshot)
     if not replicas:
-        return _tile("Replica lag", NOTHING, "no replica is asked")
+        return _tile("Replica lag", NOTHING, "being asked" if snapshot.asked else "no replica is asked")
     lags = [replica.lag for replica in replicas if replica.lag is not None]
     verified = sum(replica.verified is True for replica in replicas)
     levels = {level_of(replica) for replica in replicas}

@@ -183,6 +183,14 @@ def test_the_environment_says_its_sessions(document: dict[str, Any], line: str) 
     assert replicas.environment_line(Answer(document)) == line
 
 
+def test_before_a_replica_has_answered_it_is_said_whether_one_is_asked() -> None:
+    snapshot = showing(manifest(1), asked=("Replica A",))
+    assert replicas.line(snapshot) == "The replicas are being asked."
+    assert tile(snapshot, "Replica lag") == ("-", "being asked", "")
+    assert replicas.line(showing()).startswith("No replica is asked.")
+    assert tile(showing(manifest(1)), "Replica lag")[1] == "no replica is asked"
+
+
 def test_the_timeline_has_the_newest_first_and_the_pause_where_it_is_known() -> None:
     second, first, base = timeline.rows(synced())
     assert (second["version"], first["version"], base["payload"]) == ("v2", "v1", "by reference")

@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import torch
 
+from shared import layout
 from shared.bucket import open_bucket
 from shared.follower import Follower
 from shared.reader import RunReader
-from shared.types import Json, Manifest
+from shared.types import End, Json, Manifest
 from tests.conftest import RunningProcess, StartProcess
 from tests.trainer_box.fake_space import FakeSpace
 from trainer_box.tiny_policy import tiny_policy_path
@@ -70,6 +71,13 @@ def interrupt(running: RunningProcess) -> list[psutil.Process]:
 
 def versions() -> dict[int, Manifest]:
     return {manifest.version: manifest for manifest in RunReader(open_bucket("local:bucket"), "r").manifests()}
+
+
+def ends() -> dict[int, str]:
+    """Why training ended, by the newest version then."""
+    bucket = open_bucket("local:bucket")
+    found = [End.from_json(bucket.read(path), path) for path in bucket.files(layout.ends("r"))]
+    return {end.version: end.reason for end in found}
 
 
 def records(name: str) -> list[Json]:

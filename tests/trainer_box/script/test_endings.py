@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.trainer_box.fake_space import KEY, Answer, FakeSpace
-from tests.trainer_box.script.runs import DEADLINE_S, Script, interrupt, records, saved, versions, wait_for_line
+from tests.trainer_box.script.runs import DEADLINE_S, Script, ends, interrupt, records, saved, versions, wait_for_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -62,6 +62,7 @@ def test_ctrl_c_once_saves_a_checkpoint_and_says_how_to_go_on(script: Script, sp
     assert f"checkpoint saved in {place}; to go on, add: --resume --run-id r" in running.output()
     newest = max(versions())
     assert space.status["version"] == newest, "the Space has what the checkpoint has"
+    assert ends() == {newest: "it was interrupted"}
     assert versions()[newest].fingerprint == json.loads((place / "sync.json").read_text())["fingerprint"]
     assert "Traceback" not in running.output()
     assert not psutil.wait_procs(started, timeout=10)[1]
