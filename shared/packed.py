@@ -139,12 +139,7 @@ def _unzigzag(numbers: np.ndarray) -> np.ndarray:
 def _all_indices(table: Table, streams: dict[str, bytes]) -> list[torch.Tensor]:
     total = sum(count for _, count in table)
     shifts, short = np.split(unfold(streams, "gaps", len(table) + total), [len(table)])
-    rows = [(spec, count, int(shift)) for (spec, count), shift in zip(table, shifts, strict=True)]
-    for spec, count, shift in rows:  # bounds what the remainders unfold to
-        if count << shift > spec.numel:
-            raise IntegrityError(
-                f"tensor {spec.name!r}: a shift of {shift} is too much for {count} changes of {spec.numel} elements"
-            )
+    rows = [(spec, count, _checked(spec, count, shift)) for (spec, count), shift in zip(table, shifts, strict=True)]
     nbytes = sum(bits_nbytes(count, shift) for _, count, shift in rows)
     remainders, gaps = _Run(unfold(streams, "remainders", nbytes)), _Run(short)
     escaped = int(np.count_nonzero(short == _LARGEST_BYTE))
@@ -158,6 +153,16 @@ def _all_indices(table: Table, streams: dict[str, bytes]) -> list[torch.Tensor]:
         )
         for spec, count, shift in rows
     ]
+
+
+def _checked(spec: TensorSpec, count: int, stated: np.uint8) -> int:
+    """The shift, which bounds what the remainders unfold to."""
+    shift = int(stated)
+    if count << shift > spec.numel:
+        raise IntegrityError(
+            f"tensor {spec.name!r}: a shift of {shift} is too much for {count} changes of {spec.numel} elements"
+        )
+    return shift
 
 
 def _indices(spec: TensorSpec, above: np.ndarray, below: np.ndarray, shift: int) -> torch.Tensor:
