@@ -94,7 +94,7 @@ def plain(text: str, key: str = "") -> str:
 def _refused(what: str, response: httpx2.Response, remedies: Mapping[int, str]) -> BucketError:
     if response.status_code == 404 and response.headers.get("X-Error-Code") == "EntryNotFound":
         return MissingFileError(f"{what}: there is no such file")
-    return _refusal(what, response.status_code, remedies, _reason(response), _asked_wait(response.headers))
+    return _refusal(what, response.status_code, remedies, reason_of(response), _asked_wait(response.headers))
 
 
 def _refusal(
@@ -110,7 +110,7 @@ def _refusal(
     return PassingError(sentence, wait_s) if passes else BucketError(sentence)
 
 
-def _reason(response: httpx2.Response) -> str:
+def reason_of(response: httpx2.Response) -> str:
     """The first line of what the Hub gives as its reason, "" where it gives none."""
     stated = response.headers.get("X-Error-Message", "")
     try:

@@ -11,7 +11,8 @@
 - `on` is what is asked for. Of the Hub ("hub" for all): "write-token", "read-token", "batch" (uploads and deletes take
   effect), "info" (single paths), "tree" (listings), "resolve", "bucket" (whether it is there), "bucket-create"; about
   Spaces "whoami", "space", "space-create", "duplicate", "card", "preupload", "commit", and "settings", whose `path` is
-  one of secrets, variables, hardware, sleeptime, runtime, pause, restart. Of its storage ("storage" for all):
+  one of secrets, variables, hardware, sleeptime, runtime, pause, restart; "app" is what a Space itself answers, whose
+  `path` is one of health, status, weights/status. Of its storage ("storage" for all):
   "xorb-upload", "shard", "reconstruction", "xorb" (where downloads get their bytes from). "any" is everything.
 - `path` limits it to requests that name a path in which it occurs: "batch", "info", "tree", "resolve" and
   "reconstruction" do. `times` is how many it strikes, 0: all. `after` is how many it lets pass before.

@@ -53,8 +53,7 @@ class StandInHub:
         routes = [Route(path, _Endpoint(self, name, act), methods=[method]) for name, method, path, act in served]
         telemetry = Route("/xet/v1/telemetry", self._telemetry, methods=["POST"])
         control = Route("/control/{place}", self._control, methods=["GET", "POST", "DELETE"])
-        app = Route("/app/{owner}/{repo}/health", self._app_health)
-        return Starlette(routes=[*routes, telemetry, control, app, Route("/health", self._health)])
+        return Starlette(routes=[*routes, telemetry, control, Route("/health", self._health)])
 
     def refusal(self, endpoint: str, request: Request) -> Response | None:
         """The answer to one who may not, or whose bucket is not there."""
@@ -95,10 +94,6 @@ class StandInHub:
 
     async def _health(self, request: Request) -> Response:
         return Response()
-
-    async def _app_health(self, request: Request) -> Response:
-        name = f"{request.path_params['owner']}/{request.path_params['repo']}"
-        return Response(status_code=200 if self._spaces.is_healthy(name) else 503)
 
     async def _telemetry(self, request: Request) -> Response:
         return JSONResponse({})

@@ -12,6 +12,7 @@ BUCKETS = ("write-token", "read-token", "batch", "info", "tree", "resolve", "buc
 SPACES = ("whoami", "space-create", "duplicate", "space", "card", "preupload", "commit", "settings")
 HUB = (*BUCKETS, *SPACES)
 STORAGE = ("xorb-upload", "shard", "reconstruction", "xorb")
+APPS = ("app",)
 Kind = Literal["status", "stall", "slow", "drop", "truncate", "damage", "refuse", "lose", "list late", "bytes late"]
 
 
@@ -31,11 +32,11 @@ class Fault:
     rate: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind) or self.on not in (*HUB, *STORAGE, "hub", "storage", "any"):
+        if self.kind not in get_args(Kind) or self.on not in (*HUB, *STORAGE, *APPS, "hub", "storage", "any"):
             raise ValueError(f"no such fault: {self.kind!r} on {self.on!r}")
 
     def strikes(self, endpoint: str, paths: Collection[str]) -> bool:
-        groups = {"hub": HUB, "storage": STORAGE, "any": (*HUB, *STORAGE)}
+        groups = {"hub": HUB, "storage": STORAGE, "any": (*HUB, *STORAGE, *APPS)}
         fits = not self.path or any(self.path in path for path in paths)
         return fits and endpoint in groups.get(self.on, (self.on,))
 

@@ -1,6 +1,7 @@
 """The Hub's API of Spaces and of buckets as such, as far as huggingface_hub 2.4 uses it to deploy; kept in memory.
 
-A Space that has files runs at once, and answers `/health` below its address. What it would do is for nobody here.
+A Space that has files runs at once, and answers `/health` and, with its key, its status below its address. What it
+would do is for nobody here. A token with `read` in it may only read.
 """
 
 import base64
@@ -13,9 +14,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from shared.identity import identity
 from tests.hub.faults import Fault
 
 Handler = Callable[[Request, Fault | None], Awaitable[Response]]
+_KEYS = {"weights/status": "VLLM_API_KEY", "status": "ENV_API_KEY"}
 _MOMENT = "2026-01-01T00:00:00.000Z"
 
 
@@ -46,7 +49,12 @@ class Space:
             "stage": self.stage,
             "hardware": {"current": self.hardware if self.files else None, "requested": self.hardware},
             "gcTimeout": self.sleep_s,
+            "sha": self.sha if self.files else None,
         }
+
+    @property
+    def sha(self) -> str:
+        return hashlib.sha1(f"{len(self.commits)} {self.commits}".encode()).hexdigest()
 
 
 class Spaces:
@@ -73,6 +81,7 @@ class Spaces:
             ("card", "POST", "/api/validate-yaml", self._validate),
             ("preupload", "POST", f"{space}/preupload/{{revision}}", self._preupload),
             ("commit", "POST", f"{space}/commit/{{revision}}", self._commit),
+            ("app", "GET", "/app/{owner}/{repo}/{path:path}", self._app),
             ("settings", "GET", f"{space}/{{kind:str}}", self._list),
             ("settings", "POST", f"{space}/{{kind:str}}", self._set),
         ]
@@ -94,11 +103,22 @@ class Spaces:
         self.spaces.clear()
         self.buckets.clear()
 
-    def is_healthy(self, name: str) -> bool:
-        return name in self.spaces and self.spaces[name].stage == "RUNNING"
+    async def _app(self, request: Request, fault: Fault | None) -> Response:
+        """What a Space itself answers, with the keys that its secrets hold."""
+        name, path = _name(request), request.path_params["path"]
+        if name not in self.spaces or self.spaces[name].stage != "RUNNING":
+            return Response(status_code=503)
+        key = _KEYS.get(path)
+        if path != "health" and key is None:
+            return Response(status_code=404)
+        held = self.spaces[name].secrets.get(key or "", {}).get("value", "")
+        if held and request.headers.get("authorization") != f"Bearer {held}":
+            return Response(status_code=401)
+        return JSONResponse(identity({"SPACE_ID": name}))
 
     async def _whoami(self, request: Request, fault: Fault | None) -> Response:
-        auth = {"accessToken": {"role": "write"}}
+        is_reader = "read" in request.headers.get("authorization", "")
+        auth = {"accessToken": {"role": "read" if is_reader else "write"}}
         return JSONResponse({"name": self.user, "orgs": [{"name": self.organisation}], "auth": auth})
 
     async def _bucket(self, request: Request, fault: Fault | None) -> Response:
@@ -141,7 +161,7 @@ class Spaces:
         if name not in self.spaces:
             return _missing()
         space = self.spaces[name]
-        told = {"id": name, "sdk": space.sdk, "private": space.private, "sha": _sha(space)}
+        told = {"id": name, "sdk": space.sdk, "private": space.private, "sha": space.sha}
         siblings = [{"rfilename": path} for path in space.files]
         return JSONResponse({**told, "host": f"{request.base_url}app/{name}", "siblings": siblings})
 
@@ -167,7 +187,7 @@ class Spaces:
                 case "deletedFile":
                     del space.files[value["path"]]
         return JSONResponse(
-            {"commitUrl": f"{request.base_url}spaces/{_name(request)}/commit/{_sha(space)}", "commitOid": _sha(space)}
+            {"commitUrl": f"{request.base_url}spaces/{_name(request)}/commit/{space.sha}", "commitOid": space.sha}
         )
 
     async def _list(self, request: Request, fault: Fault | None) -> Response:
@@ -208,10 +228,6 @@ def _name(request: Request) -> str:
 
 def _missing() -> Response:
     return JSONResponse({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
-
-
-def _sha(space: Space) -> str:
-    return hashlib.sha1(f"{len(space.commits)} {space.commits}".encode()).hexdigest()
 
 
 def _blob(content: str | None) -> str | None:

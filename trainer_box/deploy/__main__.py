@@ -109,10 +109,9 @@ def _deploy(planned: Plan, bucket: str, hub: Hub, smoke_too: bool) -> None:
     say(f"bucket {bucket}: {'made, private' if made else 'it is there, private'}")
     if not is_readable(bucket, read_token):
         raise SyncError(f"SPACE_HF_TOKEN may not read bucket {bucket}; give it read access to it at {TOKENS}")
-    for space in planned.spaces:
-        apply(space, hub, secrets, say)
-    waiting = Waiting(hub, token, _DEADLINE_S, say)
-    vllm_url, env_url = (waiting.until_healthy(space) for space in planned.spaces)
+    applied = [apply(space, hub, secrets, say) for space in planned.spaces]
+    waiting = Waiting(hub, token, _DEADLINE_S, say, secrets)
+    vllm_url, env_url = (waiting.until_healthy(*each) for each in zip(planned.spaces, applied, strict=True))
     if smoke_too:
         from trainer_box.deploy import smoke  # brings OpenEnv along, which takes seconds
 

@@ -5,7 +5,9 @@ beginning of a hash of the value. Knows nothing of whether the Space then works.
 """
 
 import hashlib
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shared.errors import SyncError
 from shared.health import Report
@@ -16,7 +18,17 @@ from trainer_box.deploy.hub import Hub, Space
 from trainer_box.deploy.plan import SpacePlan
 
 
-def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> None:
+@dataclass(frozen=True)
+class Applied:
+    """What a Space should run now. `is_new`: this commit was made just now; `changed_at` is when something was last
+    changed in it (monotonic seconds), None where nothing was."""
+
+    commit: str
+    is_new: bool
+    changed_at: float | None
+
+
+def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> Applied:
     """`secrets` has the values, by the names that the plan gives. Raises SyncError."""
     found = hub.space(plan.repo_id)
     if found is None:
@@ -24,9 +36,11 @@ def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report)
         hub.create_space(plan.repo_id, plan.private, plan.hardware, plan.sleep_s)
         found = _expect(hub.space(plan.repo_id), plan)
     _check(found, plan, hub, report)
-    _settings(plan, hub, secrets, report)
-    _machine(plan, hub, report)
-    _files(plan, hub, found, report)
+    changed = _settings(plan, hub, secrets, report)
+    changed |= _machine(plan, hub, report)
+    commit = _files(plan, hub, found, report)
+    is_new = commit != found.commit
+    return Applied(commit, is_new, time.monotonic() if is_new or changed else None)
 
 
 def described(value: str) -> str:
@@ -59,38 +73,45 @@ def _check(space: Space, plan: SpacePlan, hub: Hub, report: Report) -> None:
         )
 
 
-def _settings(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> None:
+def _settings(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> bool:
+    """Whether something was changed, as below."""
+    changed = False
     there = hub.secrets(plan.repo_id) if plan.secrets else {}
     for name, source in plan.secrets.items():
         if there.get(name) != (description := described(secrets[source])):
             report(f"{plan.repo_id}: secret {name}")
             hub.set_secret(plan.repo_id, name, secrets[source], description)
+            changed = True
     set_already = hub.variables(plan.repo_id) if plan.variables else {}
     for name, value in plan.variables.items():
         if set_already.get(name) != value:
             report(f"{plan.repo_id}: variable {name} = {value}")
             hub.set_variable(plan.repo_id, name, value)
+            changed = True
+    return changed
 
 
-def _machine(plan: SpacePlan, hub: Hub, report: Report) -> None:
+def _machine(plan: SpacePlan, hub: Hub, report: Report) -> bool:
     """A Space that is planned on free hardware keeps what somebody chose for it."""
     if plan.hardware in (None, FREE):
-        return
+        return False
     runtime = hub.runtime(plan.repo_id)
-    if runtime.hardware != plan.hardware:
+    if differs := runtime.hardware != plan.hardware:
         report(f"{plan.repo_id}: hardware {plan.hardware}, {plan.usd_per_hour:.2f} USD per hour")
         hub.request_hardware(plan.repo_id, plan.hardware)
     if plan.sleep_s is not None and runtime.sleep_s != plan.sleep_s:
         report(f"{plan.repo_id}: sleeps after {plan.sleep_s} s without a request")
         hub.set_sleep(plan.repo_id, plan.sleep_s)
+    return differs
 
 
-def _files(plan: SpacePlan, hub: Hub, found: Space, report: Report) -> None:
+def _files(plan: SpacePlan, hub: Hub, found: Space, report: Report) -> str:
     files = staging.files_of(plan.unit)
     message = f"{plan.unit.package} of async-rl-spaces {VERSION}, {staging.content_hash(files)}"
     report(f"{plan.repo_id}: uploading {len(files)} files")
     commit = hub.push(plan.repo_id, files, found.files, message)
     report(f"{plan.repo_id}: {'nothing changed' if commit == found.commit else f'commit {commit[:8]}'}")
+    return commit
 
 
 def _visible(private: bool) -> str:

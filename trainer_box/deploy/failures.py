@@ -1,6 +1,7 @@
 """What the Hub refuses when Spaces are made, in a sentence with the remedy. Knows statuses and remedies, no calls."""
 
-from huggingface_hub.errors import LocalTokenNotFoundError
+import httpx2
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
 from shared.bucket import failures
 from shared.errors import SyncError
@@ -22,6 +23,7 @@ REMEDIES = {
     410: "it is gone for good; name another --namespace",
     429: "too many requests; run the same command again later, it goes on where it stopped",
 }
+_SCHEDULING = "scheduling failure:"
 _NO_CAPACITY = "no such machine is free; run the same command again later, or name another with --hardware"
 
 
@@ -29,12 +31,15 @@ def translated(error: Exception, what: str) -> SyncError:
     """A PassingError where another attempt may help."""
     if isinstance(error, LocalTokenNotFoundError):
         return SyncError(f"{what}: {REMEDIES[401]}")
-    sentence = failures.translated(error, what, REMEDIES)
-    return no_capacity(what, str(sentence)) if is_no_capacity(str(sentence)) else sentence
+    if isinstance(error, httpx2.HTTPStatusError | HfHubHTTPError):
+        if is_no_capacity(told := failures.reason_of(error.response)):
+            return no_capacity(what, told)
+    return failures.translated(error, what, REMEDIES)
 
 
 def is_no_capacity(told: str) -> bool:
-    return "capacity" in told.lower()
+    """Whether the Hub's own words, not ours, say that it has no machine; a program may speak of capacities too."""
+    return told.strip().lower().startswith(_SCHEDULING)
 
 
 def no_capacity(what: str, told: str) -> SyncError:

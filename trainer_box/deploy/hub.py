@@ -43,12 +43,16 @@ class Space:
 
 @dataclass(frozen=True)
 class Runtime:
-    """`sleep_s` None: the Hub tells none. `problem` is what the Hub says went wrong."""
+    """`commit` is what runs, empty where the Hub does not tell; `sleep_s` None: it tells none.
+
+    `problem` is what the Hub says went wrong.
+    """
 
     stage: str
     hardware: str | None
     sleep_s: int | None
     problem: str
+    commit: str = ""
 
 
 class Hub:
@@ -104,11 +108,13 @@ class Hub:
         self._asked(what, lambda: self._client.add_space_variable(repo_id, name, value))
 
     def runtime(self, repo_id: str) -> Runtime:
-        told = self._asked(f"cannot ask how {repo_id} is", lambda: self._client.get_space_runtime(repo_id))
-        hardware = told.requested_hardware or told.hardware
-        return Runtime(
-            str(told.stage), str(hardware) if hardware else None, told.sleep_time, told.raw.get("errorMessage") or ""
-        )
+        def look() -> Runtime:
+            told = self._client.get_space_runtime(repo_id)
+            hardware = told.requested_hardware or told.hardware
+            problem, commit = (str(told.raw.get(name) or "") for name in ("errorMessage", "sha"))
+            return Runtime(str(told.stage), str(hardware) if hardware else None, told.sleep_time, problem, commit)
+
+        return self._asked(f"cannot ask how {repo_id} is", look)
 
     def request_hardware(self, repo_id: str, hardware: str | None) -> None:
         wanted: Any = hardware

@@ -20,10 +20,15 @@ _CODE_OF_ALL = "shared"
 
 @dataclass(frozen=True)
 class Unit:
-    """What runs in one Space: `package` is also the name of its folder."""
+    """What runs in one Space: `package` is also the name of its folder.
+
+    `status` is the path at which it tells what it is, with its key, which the secret `key` holds.
+    """
 
     package: str
     dockerfile: str
+    status: str
+    key: str
     licences: tuple[str, ...] = ("LICENSE",)
 
     @property
@@ -37,8 +42,9 @@ class Unit:
         return {**top, **{path: path for path in self.licences}}
 
 
-VLLM = Unit("space_vllm", "Dockerfile.vllm")
-ENV = Unit("space_env", "Dockerfile.env", ("LICENSE", "shared/words/LICENSE"))
+VLLM = Unit("space_vllm", "Dockerfile.vllm", "/weights/status", "VLLM_API_KEY")
+_ENV_LICENCES = ("LICENSE", "shared/words/LICENSE")
+ENV = Unit("space_env", "Dockerfile.env", "/status", "ENV_API_KEY", _ENV_LICENCES)
 
 
 def files_of(unit: Unit) -> dict[str, Path]:

@@ -57,6 +57,7 @@ def hub(running_hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for name in keys.NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(waiting, "_POLL_S", 0.01)
+    monkeypatch.setattr(waiting, "_GRACE_S", 0.05)
     return running_hub
 
 

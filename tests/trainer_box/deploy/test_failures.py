@@ -61,6 +61,19 @@ def test_hardware_that_is_not_to_be_had_says_to_choose_another(hub: StandIn, sta
     assert "no such machine is free; run the same command again later, or name another with --hardware" in sentence
 
 
+@pytest.mark.parametrize("told", ["Organization has reached its storage capacity", "no PRO plan of user capacitylab"])
+def test_a_refusal_that_speaks_of_another_capacity_keeps_its_remedy(hub: StandIn, told: str) -> None:
+    sentence = refusal(hub, 403, told)
+    assert "give it write access to this namespace's repositories and buckets" in sentence
+    assert "no such machine is free" not in sentence
+
+
+def test_a_name_with_capacity_in_it_is_a_name(hub: StandIn) -> None:
+    hub.inject("status", "space-create", status=402, body="{}", times=0)
+    with pytest.raises(SyncError, match="Docker Spaces need a PRO, Team or Enterprise plan"):
+        Hub("hf_x", QUICK).create_space("capacitylab/scheduling-failure", True, "l4x1", 60)
+
+
 def test_a_hub_that_answers_nothing_is_given_up(hub: StandIn) -> None:
     hub.inject("stall", "whoami", seconds=30, times=0)
     with pytest.raises(SyncError, match="cannot ask whose token HF_TOKEN is: no answer within 0.2 s \\(2 attempts\\)"):
