@@ -13,7 +13,7 @@ from huggingface_hub.cli.hf import app
 from tests.hub import StandIn, stand_in
 from tests.trainer_box.test_memory import SHAPES
 from trainer_box import memory
-from trainer_box.deploy import __main__ as deploy
+from trainer_box.deploy import command as deploy
 from trainer_box.deploy.hardware import HARDWARE, MODELS, PRICES_OF
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -84,6 +84,7 @@ class Spaces:
             ("app", "GET", "/app/{owner}/{repo}/{path:path}", self._app),
             ("settings", "GET", f"{space}/{{kind:str}}", self._list),
             ("settings", "POST", f"{space}/{{kind:str}}", self._set),
+            ("settings", "DELETE", f"{space}/{{kind:str}}", self._delete),
         ]
 
     def described(self) -> dict[str, Any]:
@@ -220,6 +221,12 @@ class Spaces:
             case _:
                 return _missing()
         return JSONResponse(space.variables if kind == "variables" else space.runtime())
+
+    async def _delete(self, request: Request, fault: Fault | None) -> Response:
+        space = self.spaces[_name(request)]
+        space.restarts += 1
+        del space.variables[(await request.json())["key"]]
+        return JSONResponse(space.variables)
 
 
 def _name(request: Request) -> str:

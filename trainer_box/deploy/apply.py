@@ -13,9 +13,23 @@ from shared.errors import SyncError
 from shared.health import Report
 from shared.identity import VERSION
 from trainer_box.deploy import staging
-from trainer_box.deploy.hardware import FREE
+from trainer_box.deploy.hardware import FREE, HARDWARE
 from trainer_box.deploy.hub import Hub, Space
-from trainer_box.deploy.plan import SpacePlan
+from trainer_box.deploy.plan import NEVER, SpacePlan
+
+
+_OF_A_NEW_ONE = frozenset({".gitattributes", "README.md"})
+_SETTINGS = {
+    "BUCKET",
+    "RUN_ID",
+    "SERVED_MODEL_NAME",
+    "MODEL",
+    "PORT",
+    "HOST",
+    "HF_TOKEN",
+    "VLLM_API_KEY",
+    "ENV_API_KEY",
+}
 
 
 @dataclass(frozen=True)
@@ -55,10 +69,16 @@ def _expect(space: Space | None, plan: SpacePlan) -> Space:
 
 
 def _check(space: Space, plan: SpacePlan, hub: Hub, report: Report) -> None:
+    """Raises SyncError for what is not ours to change, before anything of it is."""
     if space.sdk != "docker":
         raise SyncError(
             f"{plan.repo_id} is there already as a Space of kind {space.sdk!r}, not docker; rename or delete it, or "
             "choose another --namespace"
+        )
+    if not space.files <= _OF_A_NEW_ONE and f"{plan.unit.package}/serve.py" not in space.files:
+        raise SyncError(
+            f"{plan.repo_id} is there already, and its files are not this project's; rename or delete it, or choose "
+            "another --namespace"
         )
     if plan.private and not space.private:
         report(f"{plan.repo_id}: it is public (hf repos settings {plan.repo_id} --type space --private changes that)")
@@ -75,34 +95,69 @@ def _check(space: Space, plan: SpacePlan, hub: Hub, report: Report) -> None:
 
 def _settings(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> bool:
     """Whether something was changed, as below."""
-    changed = False
+    changed = _variables(plan, hub, report)
     there = hub.secrets(plan.repo_id) if plan.secrets else {}
     for name, source in plan.secrets.items():
         if there.get(name) != (description := described(secrets[source])):
             report(f"{plan.repo_id}: secret {name}")
             hub.set_secret(plan.repo_id, name, secrets[source], description)
             changed = True
-    set_already = hub.variables(plan.repo_id) if plan.variables else {}
-    for name, value in plan.variables.items():
-        if set_already.get(name) != value:
-            report(f"{plan.repo_id}: variable {name} = {value}")
-            hub.set_variable(plan.repo_id, name, value)
-            changed = True
     return changed
 
 
+def _variables(plan: SpacePlan, hub: Hub, report: Report) -> bool:
+    """Those that the plan does not know are deleted where they would change what the Space serves, or be public."""
+    there = hub.variables(plan.repo_id)
+    left_over = [name for name in there if name not in plan.variables and (name in _SETTINGS or not plan.private)]
+    for name in left_over:
+        report(f"{plan.repo_id}: variable {name} is deleted, as {_why(plan)}")
+        hub.delete_variable(plan.repo_id, name)
+    differing = {name: value for name, value in plan.variables.items() if there.get(name) != value}
+    for name, value in differing.items():
+        report(f"{plan.repo_id}: variable {name} = {value}")
+        hub.set_variable(plan.repo_id, name, value)
+    return bool(left_over or differing)
+
+
+def _why(plan: SpacePlan) -> str:
+    return "this deployment sets none" if plan.private else "a template has none, and everybody could read it"
+
+
 def _machine(plan: SpacePlan, hub: Hub, report: Report) -> bool:
-    """A Space that is planned on free hardware keeps what somebody chose for it."""
-    if plan.hardware in (None, FREE):
+    """A private Space that is planned on free hardware keeps what somebody chose for it."""
+    if plan.private and plan.hardware == FREE:
         return False
     runtime = hub.runtime(plan.repo_id)
-    if differs := runtime.hardware != plan.hardware:
-        report(f"{plan.repo_id}: hardware {plan.hardware}, {plan.usd_per_hour:.2f} USD per hour")
-        hub.request_hardware(plan.repo_id, plan.hardware)
-    if plan.sleep_s is not None and runtime.sleep_s != plan.sleep_s:
-        report(f"{plan.repo_id}: sleeps after {plan.sleep_s} s without a request")
+    wanted = _machine_for(plan, runtime.hardware)
+    if differs := (runtime.hardware or FREE) != wanted:
+        report(f"{plan.repo_id}: hardware {wanted}, {HARDWARE[wanted].usd_per_hour:.2f} USD per hour")
+        hub.request_hardware(plan.repo_id, wanted)
+    elif wanted != (plan.hardware or FREE):
+        price = f"{HARDWARE[wanted].usd_per_hour:.2f} USD per hour"
+        report(f"{plan.repo_id}: it keeps its hardware {wanted}, {price} (--hardware names another)")
+    if plan.sleep_s is not None and _slept(runtime.sleep_s) != plan.sleep_s:
+        report(f"{plan.repo_id}: {_sleeping(plan.sleep_s)}")
         hub.set_sleep(plan.repo_id, plan.sleep_s)
     return differs
+
+
+def _machine_for(plan: SpacePlan, present: str | None) -> str:
+    """What the Space should run on: what it has, where any will do that is large enough."""
+    wanted = plan.hardware or FREE
+    there = HARDWARE.get(present or "")
+    is_enough = there is not None and there.gpu_gb >= HARDWARE[wanted].gpu_gb
+    return there.name if there and is_enough and plan.or_larger else wanted
+
+
+def _slept(told: int | None) -> int:
+    """The Hub tells no sleep time of a Space with a GPU that never sleeps."""
+    return NEVER if told is None or told < 0 else told
+
+
+def _sleeping(seconds: int) -> str:
+    if seconds == NEVER:
+        return "it never sleeps, and costs until it is paused"
+    return f"sleeps after {seconds} s without a request"
 
 
 def _files(plan: SpacePlan, hub: Hub, found: Space, report: Report) -> str:

@@ -1,5 +1,7 @@
 """What the Hub refuses when Spaces are made, in a sentence with the remedy. Knows statuses and remedies, no calls."""
 
+from collections.abc import Mapping
+
 import httpx2
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
@@ -23,18 +25,22 @@ REMEDIES = {
     410: "it is gone for good; name another --namespace",
     429: "too many requests; run the same command again later, it goes on where it stopped",
 }
+READER_REMEDIES = {
+    **failures.REMEDIES,
+    401: f"SPACE_HF_TOKEN has expired, or is none; make one that may read bucket and model at {TOKENS}",
+}
 _SCHEDULING = "scheduling failure:"
 _NO_CAPACITY = "no such machine is free; run the same command again later, or name another with --hardware"
 
 
-def translated(error: Exception, what: str) -> SyncError:
+def translated(error: Exception, what: str, remedies: Mapping[int, str] = REMEDIES) -> SyncError:
     """A PassingError where another attempt may help."""
     if isinstance(error, LocalTokenNotFoundError):
-        return SyncError(f"{what}: {REMEDIES[401]}")
+        return SyncError(f"{what}: {remedies[401]}")
     if isinstance(error, httpx2.HTTPStatusError | HfHubHTTPError):
         if is_no_capacity(told := failures.reason_of(error.response)):
             return no_capacity(what, told)
-    return failures.translated(error, what, REMEDIES)
+    return failures.translated(error, what, remedies)
 
 
 def is_no_capacity(told: str) -> bool:

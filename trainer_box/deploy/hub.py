@@ -13,7 +13,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 from shared.bucket.asking import asked, seen
 from shared.bucket.client import connect
 from shared.bucket.retries import PATIENT, Limits
-from trainer_box.deploy.failures import translated
+from trainer_box.deploy.failures import REMEDIES, translated
 
 T = TypeVar("T")
 
@@ -23,11 +23,13 @@ _OWN_FILES = (".gitattributes",)  # the Hub's
 
 @dataclass(frozen=True)
 class Account:
-    """Whose token it is. `namespaces` are where it may make Spaces, as far as the Hub tells; `role` is the token's."""
+    """Whose token it is. `namespaces` are where it may make Spaces, as far as the Hub tells; `role` is the token's, and
+    `permissions` those of a fine-grained one."""
 
     name: str
     namespaces: tuple[str, ...]
     role: str
+    permissions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,14 @@ class Hub:
         self._client = connect(token)
         self._limits = limits
 
-    def account(self) -> Account:
-        told = self._asked("cannot ask whose token HF_TOKEN is", self._client.whoami)
-        names = (told["name"], *(organisation["name"] for organisation in told.get("orgs", [])))
-        return Account(told["name"], names, told.get("auth", {}).get("accessToken", {}).get("role", ""))
+    def account(self, token: str = "HF_TOKEN", remedies: Mapping[int, str] = REMEDIES) -> Account:
+        """`token` is how the token of this client is called."""
+        return asked(
+            f"cannot ask whose token {token} is",
+            lambda: _account(self._client.whoami()),
+            self._limits,
+            lambda error, what: translated(error, what, remedies),
+        )
 
     def space(self, repo_id: str) -> Space | None:
         """None when there is none, or the token may not see it."""
@@ -106,6 +112,10 @@ class Hub:
     def set_variable(self, repo_id: str, name: str, value: str) -> None:
         what = f"cannot set variable {name} of {repo_id}"
         self._asked(what, lambda: self._client.add_space_variable(repo_id, name, value))
+
+    def delete_variable(self, repo_id: str, name: str) -> None:
+        what = f"cannot delete variable {name} of {repo_id}"
+        self._asked(what, lambda: self._client.delete_space_variable(repo_id, name))
 
     def runtime(self, repo_id: str) -> Runtime:
         def look() -> Runtime:
@@ -149,3 +159,16 @@ class Hub:
 
     def _asked(self, what: str, call: Callable[[], T], seconds: float | None = None) -> T:
         return asked(what, call, self._limits, translated, seconds)
+
+
+def _account(told: Any) -> Account:
+    """Raises what a Hub makes it raise that tells something else."""
+    if not isinstance(told["name"], str):
+        raise ValueError("it has no name")
+    names = (one.get("name") for one in told.get("orgs") or ())
+    token = (told.get("auth") or {}).get("accessToken") or {}
+    fine = token.get("fineGrained") or {}
+    scoped = (permission for scope in fine.get("scoped") or () for permission in scope.get("permissions") or ())
+    permissions = tuple(str(permission) for permission in (*(fine.get("global") or ()), *scoped))
+    namespaces = (told["name"], *(name for name in names if isinstance(name, str)))
+    return Account(told["name"], namespaces, str(token.get("role") or ""), permissions)

@@ -1,61 +1,102 @@
 """The Spaces' own keys: from the environment, else from a file that only its owner can read, else made and kept there.
 
-They are what the trainer sends; the file is in a form that a shell can read. Never printed.
+They are what the trainer sends; a shell reads the file, which therefore holds what is deployed, and whose other lines
+are left as they are. Never printed.
 """
 
 import os
+import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.auth import fits_a_header
 from shared.errors import SyncError
+from shared.health import Report
+from trainer_box.deploy.tokens import checked
 
 NAMES = ("VLLM_API_KEY", "ENV_API_KEY")
 _FOLDER = Path(".config", "async-rl-spaces")
 _BYTES = 32
 _OWNER_ONLY = 0o600
+_LINE = re.compile(rf"(\s*(?:export\s+)?)({'|'.join(NAMES)})=(.*)")
+_OURS = re.compile(rf"\s*[^#]*\b({'|'.join(NAMES)})\b")
+_VALUE = re.compile(r"""(?:'[^']*'|"[^"$`\\!]*"|[^\s'"$`\\;&|<>()#*?\[\]{}!~])*\s*(?:\s#.*)?""")
 
 
-def place_of(namespace: str, home: Path) -> Path:
+def place_of(namespace: str) -> Path:
+    """Raises SyncError."""
+    try:
+        home = Path(os.environ["HOME"]) if "HOME" in os.environ else Path.home()
+    except RuntimeError:  # this user has none
+        home = Path()
+    if not home.is_absolute():
+        raise SyncError("HOME is not set; set it to your home folder, in which the keys of the Spaces are kept")
     return home / _FOLDER / f"{namespace}.env"
 
 
-def load_or_make(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Both keys; what the environment holds comes first and is written nowhere. Raises SyncError."""
+def load_or_make(place: Path, environment: Mapping[str, str], report: Report) -> dict[str, str]:
+    """Both keys, which the file then holds; none is made when the environment holds both. Raises SyncError."""
+    given = {name: checked(name, environment[name]) for name in NAMES if environment.get(name)}
     try:
-        kept = _read(place)
-        made = {name: kept.get(name) or secrets.token_urlsafe(_BYTES) for name in NAMES if not environment.get(name)}
-        if made.keys() - kept.keys():
-            _write(place, {**kept, **made})
+        lines = _read(place)
+        if lines is None and len(given) == len(NAMES):
+            return given
+        kept = _kept(lines or [], place)
+        for name in (name for name in given if kept.get(name, given[name]) != given[name]):
+            report(f"{name} of the environment replaces the one in {place}")
+        made = {name: secrets.token_urlsafe(_BYTES) for name in NAMES if not kept.get(name)}
+        keys = {**made, **kept, **given}
+        if keys != kept:
+            _write(place.resolve(), _with(lines or [], kept, keys))
     except OSError as error:
         raise SyncError(
             f"the keys of the Spaces cannot be kept in {place}: {error.strerror}; make that possible, or set "
             f"{' and '.join(NAMES)} in the environment"
         ) from error
-    return {name: checked(name, environment.get(name) or made[name]) for name in NAMES}
+    return {name: checked(name, keys[name]) for name in NAMES}
 
 
-def checked(name: str, secret: str) -> str:
-    """Raises SyncError, without it, for a secret that no HTTP header can hold."""
-    if not fits_a_header(secret):
-        raise SyncError(f"{name} holds a space, a line break or another character that no key has; set it anew")
-    return secret
-
-
-def _read(place: Path) -> dict[str, str]:
+def _read(place: Path) -> list[str] | None:
     if not place.exists():
-        return {}
+        return None
     place.chmod(_OWNER_ONLY)
-    lines = [line.partition("=") for line in place.read_text().splitlines()]
-    return {name: value for name, _, value in lines if name in NAMES and value}
+    try:
+        return place.read_bytes().decode().rstrip("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise SyncError(f"{place} is not a text in UTF-8; mend it or move it away") from error
 
 
-def _write(place: Path, keys: Mapping[str, str]) -> None:
+def _kept(lines: list[str], place: Path) -> dict[str, str]:
+    """The keys that a shell would read in these lines. Raises SyncError where that is not sure."""
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if (parts := _LINE.fullmatch(line)) and _VALUE.fullmatch(parts[3]):
+            found[parts[2]] = "".join(shlex.split(parts[3], comments=True))
+        elif ours := _OURS.match(line):
+            raise SyncError(f"line {number} of {place} is not {ours[1]}=KEY; mend it, or move the file away")
+    return {name: value for name, value in found.items() if value}
+
+
+def _with(lines: list[str], kept: Mapping[str, str], keys: Mapping[str, str]) -> str:
+    """The file with these keys: lines that hold others are replaced, missing ones come last, the rest stays."""
+    changed = {name: value for name, value in keys.items() if kept.get(name) != value}
+    written, missing = [], dict(changed)
+    for line in lines:
+        parts = _LINE.fullmatch(line)
+        if parts and parts[2] in changed:
+            line = f"{parts[1]}{parts[2]}={shlex.quote(changed[parts[2]])}"
+            missing.pop(parts[2], None)
+        written.append(line)
+    written += [f"{name}={shlex.quote(value)}" for name, value in missing.items()]
+    return "".join(f"{line}\n" for line in written if line or lines != [""])
+
+
+def _write(place: Path, text: str) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = place.with_suffix(".new")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
     with os.fdopen(descriptor, "w") as file:
-        file.writelines(f"{name}={value}\n" for name, value in keys.items())
+        file.write(text)
     os.replace(partial, place)

@@ -11,10 +11,10 @@ from pathlib import Path
 from shared.errors import SyncError
 from shared.identity import ENV_SPACE, VERSION, VLLM_SPACE, default_bucket
 from trainer_box.deploy import staging
-from trainer_box.deploy.hardware import FREE, HARDWARE, PRICES_OF
+from trainer_box.deploy.hardware import FREE, HARDWARE, PRICES_OF, hardware_for
 from trainer_box.deploy.staging import ENV, VLLM, Unit
 
-SLEEP_S = 3600
+SLEEP_S, NEVER = 3600, -1
 _TEMPLATE = "-template"
 PLAN = "plan.json"
 _SMOKE_S = 300.0
@@ -24,7 +24,8 @@ _SMOKE_S = 300.0
 class SpacePlan:
     """`secrets` maps the Space's names to the names under which this machine's environment has the values.
 
-    `hardware` None leaves what the Hub gives; `sleep_s` None never sleeps, or as the free machine does it.
+    `hardware` None is the free one; with `or_larger`, one with more memory may stay. `sleep_s` None is as the
+    free machine does it.
     """
 
     repo_id: str
@@ -32,6 +33,7 @@ class SpacePlan:
     private: bool
     hardware: str | None
     sleep_s: int | None
+    or_larger: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,14 +61,15 @@ class Plan:
         return sum(space.usd_per_hour for space in self.spaces)
 
 
-def deployment(namespace: str, model: str, hardware: str, sleep_s: int = SLEEP_S) -> Plan:
-    """The private Spaces of one user or organisation, and their bucket."""
+def deployment(namespace: str, model: str, hardware: str | None = None, sleep_s: int = SLEEP_S) -> Plan:
+    """The private Spaces of one user or organisation, and their bucket. `hardware` None: what the model needs."""
     vllm = SpacePlan(
         f"{namespace}/{VLLM_SPACE}",
         VLLM,
         private=True,
-        hardware=hardware,
+        hardware=hardware or hardware_for(model),
         sleep_s=sleep_s,
+        or_larger=hardware is None,
         secrets={"HF_TOKEN": "SPACE_HF_TOKEN", "VLLM_API_KEY": "VLLM_API_KEY"},
         variables={"MODEL": model},
     )
@@ -131,7 +134,7 @@ def described(plan: Plan) -> dict[str, object]:
 def _described(space: SpacePlan) -> dict[str, object]:
     files = staging.files_of(space.unit)
     return {
-        **{name: value for name, value in asdict(space).items() if name not in ("unit", "secrets")},
+        **{name: value for name, value in asdict(space).items() if name not in ("unit", "secrets", "or_larger")},
         "folder": space.unit.package,
         "usd_per_hour": space.usd_per_hour,
         "secrets": sorted(space.secrets),

@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 from shared.errors import SyncError
 from tests.hub import StandIn
 from tests.trainer_box.deploy.conftest import READ_TOKEN, TOKEN
-from trainer_box.deploy import __main__ as deploy
+from trainer_box.deploy import command as deploy
 from trainer_box.deploy import smoke
 from trainer_box.deploy.apply import described
 from trainer_box.deploy.keys import NAMES
@@ -87,6 +90,32 @@ def test_keys_of_the_environment_are_used_and_written_nowhere(
     assert not Path(os.environ["HOME"], ".config").exists()
 
 
+def test_the_printed_command_reads_the_keys_that_were_deployed(
+    hub: StandIn, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever they came from, and whatever is in the shell that it is pasted into."""
+    run()
+    monkeypatch.setenv("VLLM_API_KEY", "it's-mine-$now")
+    source = next(line.strip() for line in run().splitlines() if "set -a" in line)
+    told = 'printf \'%s\\n\' "$VLLM_API_KEY" "$ENV_API_KEY"'
+    ran = subprocess.run(["bash", "-euc", f"{source}\n{told}"], capture_output=True, text=True, timeout=30, check=True)
+    deployed = [space(hub, VLLM)["secrets"]["VLLM_API_KEY"], space(hub, ENV)["secrets"]["ENV_API_KEY"]]
+    assert ran.stdout.splitlines() == [one["value"] for one in deployed]
+    assert ran.stdout.startswith("it's-mine-$now\n")
+
+
+def test_the_printed_command_is_one_that_a_shell_reads_as_it_is_meant(
+    hub: StandIn, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "my $(touch broken) home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python")
+    *_, source, first, second = run().splitlines()
+    place = home / ".config/async-rl-spaces/user.env"
+    assert shlex.split(source) == ["set", "-a;", ".", f"{place};", "set", "+a"]
+    assert shlex.split(f"{first}\n{second}")[:5] == [sys.executable, "-m", "trainer_box", "--model", "Qwen/Qwen3-0.6B"]
+
+
 def test_each_space_gets_one_commit_with_exactly_its_files(hub: StandIn, run: Callable[..., str]) -> None:
     run()
     common = {"Dockerfile", "LICENSE", "README.md", "requirements.txt", "shared/__init__.py", "shared/errors.py"}
@@ -122,13 +151,13 @@ def test_a_run_after_changes_sets_what_changed_and_nothing_else(
     before = space(hub, VLLM), space(hub, ENV)
     (checkout / "space_vllm/serve.py").write_text("import shared.deltas")
     (checkout / "space_vllm/pyproject.toml").unlink()
-    monkeypatch.setenv("SPACE_HF_TOKEN", "hf_anotheranother")
+    monkeypatch.setenv("SPACE_HF_TOKEN", "hf_anotherreader")
     run("--model", "Qwen/Qwen3-8B", "--sleep-time", "600")
     vllm = space(hub, VLLM)
     assert vllm["secrets"]["HF_TOKEN"] == {
         "key": "HF_TOKEN",
-        "value": "hf_anotheranother",
-        "description": described("hf_anotheranother"),
+        "value": "hf_anotherreader",
+        "description": described("hf_anotherreader"),
     }
     assert vllm["secrets"]["VLLM_API_KEY"] == before[0]["secrets"]["VLLM_API_KEY"]
     assert vllm["variables"]["MODEL"]["value"] == "Qwen/Qwen3-8B"
@@ -160,6 +189,76 @@ def test_a_space_of_another_kind_is_left_alone(hub: StandIn, run: Callable[..., 
 def test_a_space_that_somebody_made_public_is_told(hub: StandIn, run: Callable[..., str]) -> None:
     hub.change(ENV, private=False)
     assert f"{ENV}: it is public (hf repos settings {ENV} --type space --private changes that)" in run()
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_somebodys_own_space_of_that_name_is_left_alone(hub: StandIn, run: Callable[..., str], private: bool) -> None:
+    hub.change(VLLM, private=private, files={"app.py": "aGk=", "Dockerfile": "aGk="}, commits=["mine"])
+    before = space(hub, VLLM)
+    assert f"{VLLM} is there already, and its files are not this project's; rename or delete it" in run(code=1)
+    assert space(hub, VLLM) == before
+
+
+def test_settings_of_ours_that_were_left_there_are_deleted_and_others_are_kept(
+    hub: StandIn, run: Callable[..., str]
+) -> None:
+    run()
+    values = {name: {"key": name, "value": "other/weights"} for name in ("BUCKET", "RUN_ID", "AUDIT_SECONDS", "MINE")}
+    hub.change(VLLM, variables={**space(hub, VLLM)["variables"], **values})
+    printed = run()
+    assert set(space(hub, VLLM)["variables"]) == {"MODEL", "AUDIT_SECONDS", "MINE"}
+    for name in ("BUCKET", "RUN_ID"):
+        assert f"{VLLM}: variable {name} is deleted, as this deployment sets none" in printed
+
+
+def test_a_template_loses_variables_and_hardware_that_it_should_not_have(
+    hub: StandIn, run: Callable[..., str]
+) -> None:
+    name = "user/async-rl-vllm-template"
+    values = {one: {"key": one, "value": "user/private-weights"} for one in ("BUCKET", "NOTES")}
+    hub.change(name, private=False, hardware="a100-large", variables=values)
+    printed = run("--template")
+    assert (set(space(hub, name)["variables"]), space(hub, name)["hardware"]) == ({"MODEL"}, "cpu-basic")
+    assert f"{name}: variable NOTES is deleted, as a template has none, and everybody could read it" in printed
+    assert "private-weights" not in printed
+    assert f"{name}: hardware cpu-basic, 0.00 USD per hour" in printed
+
+
+def test_larger_hardware_is_kept_and_told_until_another_is_named(hub: StandIn, run: Callable[..., str]) -> None:
+    run("--hardware", "a100-large")
+    assert f"{VLLM}: it keeps its hardware a100-large, 2.50 USD per hour (--hardware names another)" in run()
+    assert space(hub, VLLM)["hardware"] == "a100-large"
+    assert f"{VLLM}: hardware l4x1, 0.80 USD per hour" in run("--hardware", "l4x1")
+    assert space(hub, VLLM)["hardware"] == "l4x1"
+
+
+def test_never_sleeping_is_told_as_such_and_set_once(hub: StandIn, run: Callable[..., str]) -> None:
+    run()
+    assert f"{VLLM}: it never sleeps, and costs until it is paused" in run("--sleep-time", "-1")
+    hub.change(VLLM, sleep_s=None)  # as the Hub tells it
+    assert "sleeps" not in run("--sleep-time", "-1")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        *(
+            ("--sleep-time", value, "is not 60 to 2592000 seconds, or -1")
+            for value in ("0", "-5", "1e3", "9" * 15, "")
+        ),
+        *(
+            ("--model", value, "is not a model on the Hub")
+            for value in ("", "a b", "./local", "/srv/m", "gpt2", "$(id)")
+        ),
+        ("--namespace", "a/b", "'a/b' is not the name of a user or an organisation"),
+    ],
+)
+def test_values_that_cannot_be_right_are_refused_as_arguments(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        deploy.command_line().parse_args(["--namespace", "user", f"{option}={value}"])
+    assert told in capsys.readouterr().err
 
 
 def test_hardware_that_somebody_chose_in_the_place_of_the_free_one_is_kept(
@@ -237,6 +336,11 @@ def test_a_template_that_holds_secrets_or_is_private_is_refused(hub: StandIn, ru
         ("SPACE_HF_TOKEN", "", "SPACE_HF_TOKEN is not set"),
         ("SPACE_HF_TOKEN", TOKEN, "SPACE_HF_TOKEN is the same as HF_TOKEN"),
         ("SPACE_HF_TOKEN", "hf_read\n", "SPACE_HF_TOKEN holds a space, a line break"),
+        ("SPACE_HF_TOKEN", "hf_re ad", "SPACE_HF_TOKEN holds a space, a line break"),
+        ("HF_TOKEN", "", "HF_TOKEN is not set; make a token of type Write at https://huggingface.co/settings/tokens"),
+        ("HF_TOKEN", f"{TOKEN}\n", "HF_TOKEN holds a space, a line break"),
+        ("HF_TOKEN", "hf_s\u00e9cret", "HF_TOKEN holds a space, a line break"),
+        ("VLLM_API_KEY", "my secret key", "VLLM_API_KEY holds a space"),
         ("VLLM_API_KEY", "k\u00e9y", "VLLM_API_KEY holds a space, a line break or another character"),
     ],
 )
@@ -248,6 +352,42 @@ def test_secrets_that_cannot_be_right_are_refused_before_anything_is_made(
     assert sentence in printed
     assert not value or value.strip() not in printed
     assert hub.described() == {"spaces": {}, "buckets": {}}
+
+
+@pytest.mark.parametrize("arguments", [(), ("--template",)])
+def test_a_login_that_the_hubs_client_keeps_is_not_used(
+    hub: StandIn, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: TOKEN)
+    assert "HF_TOKEN is not set" in run(*arguments, code=1)
+    assert hub.count("whoami") == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        ({"role": "write"}, "everything"),
+        (
+            {"role": "fineGrained", "fineGrained": {"global": [], "scoped": [{"permissions": ["repo.write"]}]}},
+            "repo.write",
+        ),
+    ],
+)
+def test_a_token_for_the_space_that_may_write_is_refused(
+    hub: StandIn, run: Callable[..., str], token: dict[str, object], told: str
+) -> None:
+    account = {"name": "user", "orgs": [], "auth": {"accessToken": token}}
+    hub.inject("status", "whoami", status=200, body=json.dumps(account), after=1)
+    assert f"SPACE_HF_TOKEN may write ({told}), and so could whoever gets into the Space" in run(code=1)
+    assert hub.described() == {"spaces": {}, "buckets": {}}
+
+
+def test_a_token_for_the_space_that_the_hub_does_not_know_is_told_by_its_name(
+    hub: StandIn, run: Callable[..., str]
+) -> None:
+    hub.inject("status", "whoami", status=401, after=1)
+    assert "whose token SPACE_HF_TOKEN is: HTTP 401: SPACE_HF_TOKEN has expired, or is none" in run(code=1)
 
 
 def test_another_ones_namespace_and_a_read_token_are_refused(hub: StandIn, run: Callable[..., str]) -> None:
@@ -281,20 +421,32 @@ def test_the_smoke_check_says_its_cost_first_and_then_asks_both_spaces_with_thei
     assert printed.index("about 0.07 USD for 5 minutes") < printed.index(f"{VLLM}: making it")
 
 
-def test_interrupting_it_says_that_it_can_be_run_again(
-    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(arguments: object) -> None:
-        raise KeyboardInterrupt
+def test_interrupting_it_while_it_still_imports_says_that_it_can_be_run_again(tmp_path: Path) -> None:
+    (tmp_path / "stamina").mkdir()
+    (tmp_path / "stamina/__init__.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer_box.deploy", "--namespace", "user"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    told = process.communicate(timeout=30)[1]
+    assert (process.returncode, told) == (
+        130,
+        "stopped; what was made is there, and the same command goes on from it\n",
+    )
 
-    monkeypatch.setattr(deploy, "run", interrupted)
-    assert "the same command goes on from it" in run(code=130)
 
-
-def test_an_impossible_namespace_is_refused_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        deploy.command_line().parse_args(["--namespace", "a/b"])
-    assert "'a/b' is not the name of a user or an organisation" in capsys.readouterr().err
+def test_a_call_that_is_repeated_is_told_in_a_sentence(hub: StandIn, run: Callable[..., str]) -> None:
+    hub.inject("status", "whoami", status=503, times=1)
+    printed = run()
+    assert "cannot ask whose token HF_TOKEN is: HTTP 503: " in printed
+    assert "; trying again\n" in printed
+    assert "stamina" not in printed
 
 
 def test_errors_of_ours_are_sync_errors(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from shared.bucket.retries import Limits
 from shared.errors import SyncError
 from tests.hub import StandIn
-from trainer_box.deploy.hub import Hub
+from trainer_box.deploy.hub import Account, Hub
 
 NAME = "user/async-rl-vllm"
 QUICK = Limits(answer=5.0, attempts=2, retrying=5.0, first_wait=0.01, longest_wait=1.0)
@@ -86,7 +86,16 @@ def test_without_a_token_it_says_to_make_one(hub: StandIn, monkeypatch: pytest.M
         Hub(None, QUICK).account()
 
 
-def test_an_answer_that_is_none_is_told_as_such(hub: StandIn) -> None:
-    hub.inject("status", "whoami", status=200, body="<html>maintenance", times=0)
+@pytest.mark.parametrize(
+    "body", ["<html>maintenance", "[]", "null", "{}", '"x"', '{"name": null}', '{"name": "user", "orgs": 1}']
+)
+def test_an_answer_that_is_none_is_told_as_such(hub: StandIn, body: str) -> None:
+    hub.inject("status", "whoami", status=200, body=body, times=0)
     with pytest.raises(SyncError, match="the answer of the Hub cannot be understood"):
         Hub("hf_x", QUICK).account()
+
+
+@pytest.mark.parametrize("more", ['"orgs": null, "auth": null', '"orgs": [{}]', '"auth": {"accessToken": null}'])
+def test_an_account_of_which_little_is_told_is_one(hub: StandIn, more: str) -> None:
+    hub.inject("status", "whoami", status=200, body=f'{{"name": "user", {more}}}')
+    assert Hub("hf_x", QUICK).account() == Account("user", ("user",), "")
