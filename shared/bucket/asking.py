@@ -38,3 +38,19 @@ def seen(call: Callable[[], T], unseen: Collection[int] = (404,)) -> T | None:
         if status_of(error) in unseen:
             return None
         raise
+
+
+def made_once(make: Callable[[], object]) -> Callable[[], None]:
+    """`make`, to be repeated: that it is there already (409) means that an attempt was made whose answer was lost."""
+    attempts = 0
+
+    def attempt() -> None:
+        nonlocal attempts
+        attempts += 1
+        try:
+            make()
+        except Exception as error:
+            if attempts == 1 or status_of(error) != 409:
+                raise
+
+    return attempt

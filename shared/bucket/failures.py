@@ -21,7 +21,10 @@ from shared.errors import BucketError, MissingFileError
 REMEDIES = {
     400: "the Hub does not take such a request; this huggingface_hub may be too old for it",
     401: "the token is missing or not valid; set HF_TOKEN",
-    402: "the account's plan does not cover it",
+    402: (
+        "the account's plan does not cover it; see https://huggingface.co/pricing for another, and "
+        "https://huggingface.co/settings/billing for what is not paid"
+    ),
     403: "the token may not do this; it needs access to this bucket",
     404: "there is no such bucket, or the token may not see it",
     409: "it conflicts with the state of the bucket",

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from huggingface_hub import HfApi
 
-from shared.bucket.asking import asked, seen
+from shared.bucket.asking import asked, made_once, seen
 from shared.bucket.client import connect
 from shared.bucket.retries import PATIENT, Limits
 from shared.errors import BucketError
@@ -15,7 +15,8 @@ def ensure_private(name: str, token: str | None, limits: Limits = PATIENT) -> bo
     client = connect(token)
     created = is_private(name, client, limits) is None
     if created:
-        asked(f"cannot make bucket {name}", lambda: client.create_bucket(name, private=True), limits)
+        make = made_once(lambda: client.create_bucket(name, private=True))
+        asked(f"cannot make bucket {name}", make, limits)
     if is_private(name, client, limits) is False:
         raise BucketError(
             f"bucket {name} is public, so that everybody could read the weights; make it private "

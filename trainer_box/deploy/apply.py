@@ -17,7 +17,6 @@ from trainer_box.deploy.hardware import FREE, HARDWARE
 from trainer_box.deploy.hub import Hub, Space
 from trainer_box.deploy.plan import NEVER, SpacePlan
 
-
 _OF_A_NEW_ONE = frozenset({".gitattributes", "README.md"})
 _SETTINGS = {
     "BUCKET",
@@ -42,8 +41,8 @@ class Applied:
     changed_at: float | None
 
 
-def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report) -> Applied:
-    """`secrets` has the values, by the names that the plan gives. Raises SyncError."""
+def apply(plan: SpacePlan, model: str, hub: Hub, secrets: Mapping[str, str], report: Report) -> Applied:
+    """`secrets` has the values, by the names that the plan gives; the card tells `model`. Raises SyncError."""
     found = hub.space(plan.repo_id)
     if found is None:
         report(f"{plan.repo_id}: making it, {_visible(plan.private)}")
@@ -52,7 +51,7 @@ def apply(plan: SpacePlan, hub: Hub, secrets: Mapping[str, str], report: Report)
     _check(found, plan, hub, report)
     changed = _settings(plan, hub, secrets, report)
     changed |= _machine(plan, hub, report)
-    commit = _files(plan, hub, found, report)
+    commit = _files(plan, hub, model, found, report)
     is_new = commit != found.commit
     return Applied(commit, is_new, time.monotonic() if is_new or changed else None)
 
@@ -160,8 +159,8 @@ def _sleeping(seconds: int) -> str:
     return f"sleeps after {seconds} s without a request"
 
 
-def _files(plan: SpacePlan, hub: Hub, found: Space, report: Report) -> str:
-    files = staging.files_of(plan.unit)
+def _files(plan: SpacePlan, hub: Hub, model: str, found: Space, report: Report) -> str:
+    files = staging.contents_of(plan.unit, model)
     message = f"{plan.unit.package} of async-rl-spaces {VERSION}, {staging.content_hash(files)}"
     report(f"{plan.repo_id}: uploading {len(files)} files")
     commit = hub.push(plan.repo_id, files, found.files, message)

@@ -26,6 +26,7 @@ from trainer_box.deploy.failures import READER_REMEDIES, TOKENS
 from trainer_box.deploy.hardware import DEFAULT_MODEL, PRICES_OF, WITH_GPU, hardware_for
 from trainer_box.deploy.hub import Hub
 from trainer_box.deploy.plan import NEVER, SLEEP_S, Plan
+from trainer_box.deploy.staging import check_known_to_git
 from trainer_box.deploy.waiting import Waiting
 
 _DEADLINE_S = 3600.0
@@ -65,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(arguments: argparse.Namespace) -> None:
     """Raises SyncError."""
     planned = _planned(arguments)
+    for space in planned.spaces:
+        check_known_to_git(space.unit)
     if arguments.dry_run:
         plan.write(planned, arguments.dry_run)
         say(f"{arguments.dry_run} holds the two Spaces as they would be pushed, and {plan.PLAN}; nothing was pushed")
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     if planned.bucket is None:
         tokens.check_writer(hub.account(), arguments.namespace)
         for space in planned.spaces:
-            apply(space, hub, {}, say)
+            apply(space, planned.model, hub, {}, say)
         say(how_to_duplicate(planned))
     else:
         _deploy(planned, planned.bucket, hub, token, arguments.smoke)
@@ -118,7 +121,7 @@ def _deploy(planned: Plan, bucket: str, hub: Hub, token: str, smoke_too: bool) -
     say(f"bucket {bucket}: {'made, private' if made else 'it is there, private'}")
     if not is_readable(bucket, read_token):
         raise SyncError(f"SPACE_HF_TOKEN may not read bucket {bucket}; give it read access to it at {TOKENS}")
-    applied = [apply(space, hub, secrets, say) for space in planned.spaces]
+    applied = [apply(space, planned.model, hub, secrets, say) for space in planned.spaces]
     waiting = Waiting(hub, token, _DEADLINE_S, say, secrets)
     vllm_url, env_url = (waiting.until_healthy(*each) for each in zip(planned.spaces, applied, strict=True))
     if smoke_too:

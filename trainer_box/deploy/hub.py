@@ -5,12 +5,11 @@ Knows huggingface_hub; nothing of plans.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from shared.bucket.asking import asked, seen
+from shared.bucket.asking import asked, made_once, seen
 from shared.bucket.client import connect
 from shared.bucket.retries import PATIENT, Limits
 from trainer_box.deploy.failures import REMEDIES, translated
@@ -23,8 +22,10 @@ _OWN_FILES = (".gitattributes",)  # the Hub's
 
 @dataclass(frozen=True)
 class Account:
-    """Whose token it is. `namespaces` are where it may make Spaces, as far as the Hub tells; `role` is the token's, and
-    `permissions` those of a fine-grained one."""
+    """Whose token it is. `namespaces` are where it may make Spaces, as far as the Hub tells.
+
+    `role` is the token's, and `permissions` those of a fine-grained one.
+    """
 
     name: str
     namespaces: tuple[str, ...]
@@ -86,12 +87,10 @@ class Hub:
 
     def create_space(self, repo_id: str, private: bool, hardware: str | None, sleep_s: int | None) -> None:
         wanted: dict[str, Any] = {"space_hardware": hardware, "space_sleep_time": sleep_s}
-        self._asked(
-            f"cannot make Space {repo_id}",
-            lambda: self._client.create_repo(
-                repo_id, repo_type="space", space_sdk="docker", private=private, **wanted
-            ),
+        make = made_once(
+            lambda: self._client.create_repo(repo_id, repo_type="space", space_sdk="docker", private=private, **wanted)
         )
+        self._asked(f"cannot make Space {repo_id}", make)
 
     def secrets(self, repo_id: str) -> dict[str, str]:
         """Name to description; the Hub tells no values."""
@@ -142,7 +141,7 @@ class Hub:
     def pause(self, repo_id: str) -> None:
         self._asked(f"cannot pause {repo_id}", lambda: self._client.pause_space(repo_id))
 
-    def push(self, repo_id: str, files: Mapping[str, Path], present: frozenset[str], message: str) -> str:
+    def push(self, repo_id: str, files: Mapping[str, bytes], present: frozenset[str], message: str) -> str:
         """Make the Space's files exactly these, in one commit; its id. One that changes nothing is not made.
 
         Not `upload_folder`, which makes several commits of many files, and each builds the Space anew.
@@ -150,7 +149,7 @@ class Hub:
         gone = sorted(present - files.keys() - set(_OWN_FILES))
 
         def commit() -> str:
-            adding = [CommitOperationAdd(there, str(here)) for there, here in files.items()]
+            adding = [CommitOperationAdd(there, content) for there, content in files.items()]
             operations: list[Any] = [*adding, *(CommitOperationDelete(path) for path in gone)]
             made = self._client.create_commit(repo_id, operations, commit_message=message, repo_type="space")
             return made.oid

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from shared import strict_json
 from shared.errors import SyncError
 from shared.identity import ENV_SPACE, VERSION, VLLM_SPACE, default_bucket
 from trainer_box.deploy import staging
@@ -109,14 +110,36 @@ def smoke_cost(plan: Plan) -> str:
 
 def write(plan: Plan, folder: Path) -> None:
     """The Space folders as they would be pushed, and `plan.json`. Raises SyncError rather than touch other files."""
+    if staging.is_in_a_package(folder):
+        raise SyncError(f"{folder} is among the project's own code; name another folder with --dry-run")
     try:
-        if folder.exists() and any(folder.iterdir()) and not (folder / PLAN).is_file():
-            raise SyncError(f"{folder} holds other files; name a new or empty folder with --dry-run")
+        _clear(folder)
         for space in plan.spaces:
-            staging.stage(space.unit, folder / space.unit.package)
+            staging.stage(space.unit, folder / space.unit.package, plan.model)
         (folder / PLAN).write_text(json.dumps(described(plan), indent=2) + "\n")
     except OSError as error:
         raise SyncError(f"{folder} cannot be written: {error.strerror}; name another with --dry-run") from error
+
+
+def _clear(folder: Path) -> None:
+    """Delete what `write` wrote before. Raises SyncError, and deletes nothing, when there is anything else."""
+    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    if others := sorted(present - _written(folder)):
+        raise SyncError(f"{folder} holds other files ({others[0]}); name a new or empty folder with --dry-run")
+    for path in present:
+        path.unlink()
+
+
+def _written(folder: Path) -> set[Path]:
+    """What a plan there says that it was written with; nothing where that is no plan of ours."""
+    place = folder / PLAN
+    if not place.is_file():
+        return set()
+    try:
+        spaces = strict_json.parse(place.read_bytes())["spaces"]
+        return {place, *(folder / space["folder"] / path for space in spaces for path in space["files"])}
+    except (ValueError, TypeError, KeyError):
+        return set()
 
 
 def described(plan: Plan) -> dict[str, object]:
@@ -127,17 +150,17 @@ def described(plan: Plan) -> dict[str, object]:
         "bucket": plan.bucket and {"name": plan.bucket, "private": True},
         "usd_per_hour": plan.usd_per_hour,
         "prices_of": PRICES_OF,
-        "spaces": [_described(space) for space in plan.spaces],
+        "spaces": [_described(space, plan.model) for space in plan.spaces],
     }
 
 
-def _described(space: SpacePlan) -> dict[str, object]:
-    files = staging.files_of(space.unit)
+def _described(space: SpacePlan, model: str) -> dict[str, object]:
+    contents = staging.contents_of(space.unit, model)
     return {
         **{name: value for name, value in asdict(space).items() if name not in ("unit", "secrets", "or_larger")},
         "folder": space.unit.package,
         "usd_per_hour": space.usd_per_hour,
         "secrets": sorted(space.secrets),
-        "files": len(files),
-        "content_hash": staging.content_hash(files),
+        "files": list(contents),
+        "content_hash": staging.content_hash(contents),
     }

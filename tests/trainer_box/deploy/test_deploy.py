@@ -1,5 +1,6 @@
 """`python -m trainer_box.deploy` with the real client of the Hub against the stand-in: what it leaves there."""
 
+import base64
 import json
 import os
 import re
@@ -120,9 +121,10 @@ def test_each_space_gets_one_commit_with_exactly_its_files(hub: StandIn, run: Ca
     run()
     common = {"Dockerfile", "LICENSE", "README.md", "requirements.txt", "shared/__init__.py", "shared/errors.py"}
     words = {f"shared/words/{name}" for name in ("LICENSE", "__init__.py", "tiny.txt")}
-    own = {"shared/deltas.py", "space_vllm/serve.py", "space_vllm/pyproject.toml"}
+    own = {"shared/deltas.py", *(f"space_vllm/{name}" for name in ("__init__.py", "serve.py", "pyproject.toml"))}
     assert set(space(hub, VLLM)["files"]) == common | own
-    own = {"shared/wordle.py", "space_env/serve.py", "space_env/page/game.css"}
+    own = {"shared/wordle.py", *(f"space_env/{name}" for name in ("__init__.py", "serve.py", "openenv.yaml"))}
+    own |= {"space_env/page/__init__.py", "space_env/page/game.css"}
     assert set(space(hub, ENV)["files"]) == common | words | own
     assert [len(space(hub, name)["commits"]) for name in (VLLM, ENV)] == [1, 1]
 
@@ -295,14 +297,73 @@ def test_a_dry_run_writes_what_would_be_pushed_and_asks_nobody(
     assert plan["bucket"] == {"name": BUCKET, "private": True}
     assert [one["repo_id"] for one in plan["spaces"]] == [VLLM, ENV]
     assert [one["secrets"] for one in plan["spaces"]] == [["HF_TOKEN", "VLLM_API_KEY"], ["ENV_API_KEY"]]
-    assert [one["files"] for one in plan["spaces"]] == [9, 12]
+    assert [set(one["files"]) for one in plan["spaces"]] == [set(space(hub, name)["files"]) for name in (VLLM, ENV)]
 
 
 def test_a_dry_run_touches_no_folder_with_other_files(run: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("years")
-    assert "holds other files; name a new or empty folder" in run("--dry-run", str(tmp_path / "full"), code=1)
+    told = run("--dry-run", str(tmp_path / "full"), code=1)
+    assert f"holds other files ({tmp_path}/full/thesis.txt); name a new or empty folder" in told
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "no json", '{"spaces": [{"folder": "space_env"}]}'])
+def test_a_plan_of_somebody_else_is_a_file_like_others(run: Callable[..., str], tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "full"
+    (folder / "space_env").mkdir(parents=True)
+    (folder / "plan.json").write_text(text)
+    (folder / "space_env" / "thesis.txt").write_text("years")
+    assert "holds other files" in run("--dry-run", str(folder), code=1)
+    assert (folder / "space_env" / "thesis.txt").read_text() == "years"
+
+
+def test_what_somebody_put_beside_an_earlier_dry_run_stays(run: Callable[..., str], tmp_path: Path) -> None:
+    folder = tmp_path / "dry"
+    run("--dry-run", str(folder))
+    before = (folder / "plan.json").read_text()
+    (folder / "space_env" / "notes.txt").write_text("mine")
+    told = run("--dry-run", str(folder), "--model", "Qwen/Qwen3-4B", code=1)
+    assert f"holds other files ({folder}/space_env/notes.txt)" in told
+    assert (folder / "plan.json").read_text() == before
+
+
+@pytest.mark.parametrize("place", ["space_env/out", "shared", "trainer_box/deploy/out"])
+def test_a_dry_run_does_not_write_into_the_code(run: Callable[..., str], checkout: Path, place: str) -> None:
+    before = set(checkout.rglob("*"))
+    assert "is among the project's own code" in run("--dry-run", str(checkout / place), code=1)
+    assert set(checkout.rglob("*")) == before
+
+
+def test_the_card_tells_the_model_that_is_served(hub: StandIn, run: Callable[..., str]) -> None:
+    run("--model", "Qwen/Qwen3-4B")
+    card = base64.b64decode(space(hub, VLLM)["files"]["README.md"]).decode()
+    assert "models:\n  - Qwen/Qwen3-4B\n" in card
+
+
+def test_a_file_that_git_does_not_know_is_pushed_nowhere(
+    hub: StandIn, run: Callable[..., str], checkout: Path
+) -> None:
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", "-C", str(checkout), *command], check=True, timeout=30)
+    run("--dry-run", str(checkout.parent / "dry"))
+    (checkout / "space_env/page/forgotten.py").write_text("TOKEN = 'hf_mine'")
+    told = run(code=1)
+    assert "space_env/page/forgotten.py would be pushed, but git does not know it; git add it, or move it away" in told
+    assert hub.described() == {"spaces": {}, "buckets": {}}
+
+
+@pytest.mark.parametrize("what", ["space-create", "bucket-create", "commit"])
+def test_what_was_made_while_its_answer_was_lost_is_made(hub: StandIn, run: Callable[..., str], what: str) -> None:
+    hub.inject("drop", what)
+    run()
+    assert hub.described()["buckets"] == {BUCKET: True}
+    assert [len(space(hub, name)["commits"]) for name in (VLLM, ENV)] == [1, 1]
+
+
+def test_a_bucket_that_is_not_paid_for_is_told_with_where_to_pay(hub: StandIn, run: Callable[..., str]) -> None:
+    hub.inject("status", "bucket-create", status=402)
+    assert f"cannot make bucket {BUCKET}: HTTP 402: the account's plan does not cover it; see https" in run(code=1)
 
 
 def test_outside_of_a_checkout_the_missing_file_is_named(run: Callable[..., str], checkout: Path) -> None:
