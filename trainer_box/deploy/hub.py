@@ -113,8 +113,9 @@ class Hub:
         self._asked(what, lambda: self._client.add_space_variable(repo_id, name, value))
 
     def delete_variable(self, repo_id: str, name: str) -> None:
+        """One that is gone already is deleted."""
         what = f"cannot delete variable {name} of {repo_id}"
-        self._asked(what, lambda: self._client.delete_space_variable(repo_id, name))
+        self._asked(what, lambda: seen(lambda: self._client.delete_space_variable(repo_id, name)))
 
     def runtime(self, repo_id: str) -> Runtime:
         def look() -> Runtime:

@@ -5,6 +5,7 @@ The Hub's word that a Space runs is not enough: what runs has to be what was put
 that a bad stage is believed when it stays. Knows nothing of what a Space does.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -120,8 +121,10 @@ def _of_before(runtime: Runtime, applied: Applied, seen: _Seen) -> str:
 def _of_another(url: str, path: str, headers: Mapping[str, str]) -> str:
     """Why what is well is not this release of this project; empty when it is."""
     try:
-        answer = httpx.get(url, headers=dict(headers), timeout=_ANSWER_S, trust_env=False)
+        answer = asyncio.run(_asked(url, dict(headers)))
         status = strict_json.parse(answer.content)
+    except TimeoutError:
+        return f"HTTP 200, {path}: no answer within {_ANSWER_S:.0f} s"
     except httpx.HTTPError as error:
         return f"HTTP 200, {path}: {str(error) or type(error).__name__}"
     except ValueError:
@@ -132,6 +135,12 @@ def _of_another(url: str, path: str, headers: Mapping[str, str]) -> str:
         return f"HTTP 200, {path}: not an answer of this project"
     release = status["project"]
     return "" if release == VERSION else f"HTTP 200, {path}: release {str(release)[:20]}, not {VERSION}"
+
+
+async def _asked(url: str, headers: dict[str, str]) -> httpx.Response:
+    """httpx's own time limits begin anew with every byte."""
+    async with asyncio.timeout(_ANSWER_S), httpx.AsyncClient(trust_env=False, timeout=None) as client:
+        return await client.get(url, headers=headers)
 
 
 def _hopeless(repo_id: str, runtime: Runtime) -> str:

@@ -188,3 +188,16 @@ def test_a_key_that_the_space_does_not_take_yet_is_waited_for(hub: StandIn) -> N
 def test_a_space_without_an_address_is_a_sentence(hub: StandIn) -> None:
     hub.inject("status", "space", status=200, body=json.dumps({"id": SPACE.repo_id}))
     assert f"the Hub tells no address of {SPACE.repo_id}" in failure(hub, [])
+
+
+def test_a_page_that_is_not_there_names_the_token_of_a_private_space(hub: StandIn) -> None:
+    hub.inject("status", "app", path="health", status=404, body="<html>", times=0)
+    assert "HTTP 404; check the address, and HF_TOKEN if it is that of a private Space" in failure(hub, [], 0.05)
+
+
+def test_a_status_that_never_ends_is_waited_for_no_longer_than_others(
+    hub: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_ANSWER_S", 0.3)
+    hub.inject("slow", "app", path="weights/status", rate=10.0, times=0)
+    assert "/weights/status: no answer within 0 s" in failure(hub, [], 0.05)
