@@ -1,13 +1,17 @@
 """A stand-in for the Hub that this process's client asks, and a small checkout to deploy from."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import stamina.instrumentation
 
 from tests.hub import StandIn, stand_in
-from trainer_box.deploy import keys, waiting
+from trainer_box.deploy import command, keys, waiting
 
+VLLM, ENV, BUCKET = "user/async-rl-vllm", "user/async-rl-env", "user/async-rl-weights"
 TOKEN, READ_TOKEN = "hf_writewritewrite", "hf_readreadreadread"
 FILES = {
     "Dockerfile.env": "FROM env",
@@ -77,3 +81,28 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / path).write_text(text)
     monkeypatch.setattr("trainer_box.deploy.staging.CHECKOUT", folder)
     return folder
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    """Deploys, and returns what was printed; the exit code has to be the one that is expected."""
+
+    def call(*arguments: str, code: int = 0) -> str:
+        given = arguments if "--namespace" in arguments else ("--namespace", "user", *arguments)
+        ended = command.main(given)
+        printed = capfd.readouterr()
+        assert ended == code, printed
+        return printed.err if code else printed.out
+
+    yield call
+    stamina.instrumentation.set_on_retry_hooks(None)
+
+
+def space(hub: StandIn, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = hub.described()["spaces"][name]
+    return found
+
+
+def kept_keys() -> dict[str, str]:
+    text = Path(os.environ["HOME"], ".config/async-rl-spaces/user.env").read_text()
+    return dict(line.split("=", 1) for line in text.splitlines())
