@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import httpx
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, RedirectResponse
 
+from shared.auth import is_address
 from shared.bucket import open_bucket
 from shared.errors import SyncError
 from shared.login import Login
@@ -95,11 +95,11 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         bucket = open_bucket(arguments.bucket, env.get("HF_TOKEN"))
         login = Login.from_environment(env)
+        units = units_of(arguments.vllm_url, arguments.env_url, env)
         listener = bind(host, arguments.port)
     except (SyncError, OSError, ValueError) as error:
         print(f"monitor: {error}", file=sys.stderr)
         return 1
-    units = units_of(arguments.vllm_url, arguments.env_url, env)
     with Poller(bucket, env.get("RUN_ID"), units) as poller, suppress(KeyboardInterrupt):
         config = uvicorn.Config(
             build_app(poller, login), log_level="warning", access_log=False, timeout_graceful_shutdown=2
@@ -110,12 +110,8 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _url(text: str) -> str:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a URL: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host:
-        raise argparse.ArgumentTypeError(f"{text!r} does not start with http:// or https:// and a host")
+    if not is_address(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://host:port")
     return text
 
 
