@@ -80,7 +80,7 @@ def test_a_run_is_published_announced_and_told(space: FakeSpace) -> None:
     assert [update["version"] for update in space.updates] == [0, 1, 2]
     assert all(update["repo_id"] == run.bucket.name and update["run_id"] == "run" for update in space.updates)
     newest = run.manifests()[-1]
-    assert newest.trainer == {"reward": 0.5}
+    assert (newest.trainer["reward"], newest.trainer["sync/version"]) == (0.5, 1)  # of the sync before
     assert run.delivery.last is not None
     numbers = run.delivery.last.numbers()
     assert (numbers["version"], numbers["kind"], numbers["changed"], numbers["total"]) == (2, newest.kind, 1, 100)
