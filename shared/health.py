@@ -14,7 +14,7 @@ from shared import strict_json
 from shared.errors import SyncError
 
 POLL_S = 2.0
-_ANSWER_S = 10.0
+ANSWER_S = 10.0
 _TOLD_AGAIN_S = 30.0
 _LONGEST = 300
 _HINT = "; check the address, and HF_TOKEN if it is that of a private Space"
@@ -25,9 +25,9 @@ Report = Callable[[str], None]
 def problem_of(url: str, headers: Mapping[str, str]) -> str:
     """Empty when the unit is well, else what it or a proxy answered, or that there was no whole answer in 10 s."""
     try:
-        answer = asyncio.run(_asked(f"{url.rstrip('/')}/health", dict(headers)))
+        answer = get(f"{url.rstrip('/')}/health", headers)
     except TimeoutError:
-        return f"no answer within {_ANSWER_S:.0f} s"
+        return f"no answer within {ANSWER_S:.0f} s"
     except httpx.HTTPError as error:
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = _HINT if answer.status_code == 404 else ""
@@ -48,9 +48,14 @@ def wait(what: str, problem: Callable[[], str], deadline_s: float, report: Repor
         time.sleep(min(POLL_S, deadline_s))
 
 
+def get(address: str, headers: Mapping[str, str]) -> httpx.Response:
+    """Raises httpx.HTTPError, and TimeoutError where there is no whole answer in 10 s."""
+    return asyncio.run(_asked(address, dict(headers)))
+
+
 async def _asked(address: str, headers: dict[str, str]) -> httpx.Response:
     """httpx's own time limits begin anew with every byte."""
-    async with asyncio.timeout(_ANSWER_S), httpx.AsyncClient(trust_env=False, timeout=None) as client:
+    async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(trust_env=False, timeout=None) as client:
         return await client.get(address, headers=headers)
 
 

@@ -46,7 +46,7 @@ def test_what_a_unit_gives_as_its_reason_is_told_and_a_proxys_page_is_not() -> N
 
 
 def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(health, "ANSWER_S", 0.5)
     with dripping() as url:
         assert health.problem_of(url, {}) == "no answer within 0 s"
 

@@ -5,7 +5,6 @@ The Hub's word that a Space runs is not enough: what runs has to be what was put
 that a bad stage is believed when it stays. Knows nothing of what a Space does.
 """
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ from trainer_box.deploy.plan import SpacePlan
 _POLL_S = 5.0
 _LOOKS = 4  # in a row, at a stage that leads nowhere
 _GRACE_S = 60.0  # after a change, in which the Hub may not have noticed it yet
-_ANSWER_S = 10.0
 _RUNNING = "RUNNING"
 _RESTARTED = ("PAUSED", "STOPPED", "RUNTIME_ERROR")
 _HOPELESS = (*_RESTARTED, "BUILD_ERROR", "CONFIG_ERROR", "NO_APP_FILE", "DELETING")
@@ -121,10 +119,10 @@ def _of_before(runtime: Runtime, applied: Applied, seen: _Seen) -> str:
 def _of_another(url: str, path: str, headers: Mapping[str, str]) -> str:
     """Why what is well is not this release of this project; empty when it is."""
     try:
-        answer = asyncio.run(_asked(url, dict(headers)))
+        answer = health.get(url, headers)
         status = strict_json.parse(answer.content)
     except TimeoutError:
-        return f"HTTP 200, {path}: no answer within {_ANSWER_S:.0f} s"
+        return f"HTTP 200, {path}: no answer within {health.ANSWER_S:.0f} s"
     except httpx.HTTPError as error:
         return f"HTTP 200, {path}: {str(error) or type(error).__name__}"
     except ValueError:
@@ -135,12 +133,6 @@ def _of_another(url: str, path: str, headers: Mapping[str, str]) -> str:
         return f"HTTP 200, {path}: not an answer of this project"
     release = status["project"]
     return "" if release == VERSION else f"HTTP 200, {path}: release {str(release)[:20]}, not {VERSION}"
-
-
-async def _asked(url: str, headers: dict[str, str]) -> httpx.Response:
-    """httpx's own time limits begin anew with every byte."""
-    async with asyncio.timeout(_ANSWER_S), httpx.AsyncClient(trust_env=False, timeout=None) as client:
-        return await client.get(url, headers=headers)
 
 
 def _hopeless(repo_id: str, runtime: Runtime) -> str:

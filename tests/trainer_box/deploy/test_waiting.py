@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from shared import health
 from shared.errors import SyncError
 from tests.hub import StandIn
 from trainer_box.deploy import waiting
@@ -198,6 +199,6 @@ def test_a_page_that_is_not_there_names_the_token_of_a_private_space(hub: StandI
 def test_a_status_that_never_ends_is_waited_for_no_longer_than_others(
     hub: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_ANSWER_S", 0.3)
+    monkeypatch.setattr(health, "ANSWER_S", 0.3)
     hub.inject("slow", "app", path="weights/status", rate=10.0, times=0)
     assert "/weights/status: no answer within 0 s" in failure(hub, [], 0.05)
