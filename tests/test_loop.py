@@ -23,11 +23,14 @@ from shared.errors import SyncError
 from shared.monitor import words
 from shared.reader import RunReader, newest_run
 from shared.types import End
+from tests.hub import stand_in
+from tests.shared.hub_calls import asked_here
 from trainer_box.demo import DemoArguments, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DEADLINE_S = 400
 ROOT = Path(__file__).parents[1]
+SCREENSHOTS = ROOT / "runs" / "screenshots"
 
 
 @contextmanager
@@ -68,28 +71,14 @@ def steps_in(folder: Path) -> int:
     return sum(len(path.read_text().splitlines()) for path in folder.glob("runs/*/steps.jsonl"))
 
 
-@pytest.mark.vllm
-def test_a_short_demo_over_the_stand_in_serves_what_it_trains(tmp_path: Path, free_port: Callable[[], int]) -> None:
-    options = ("--steps=4", "--temperature=0.7", f"--port={free_port()}", "--bucket=stand-in")
-    with demo(tmp_path, *options) as process:
-        output, _ = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, output
-    (path,) = tmp_path.glob("runs/*/report.json")
-    report = json.loads(path.read_text())
-    assert report["verified"] is True
-    assert report["learned"] is None  # four steps are too few to tell
-    assert [step["version"] for step in report["steps"]] == [1, 2, 3, 4]
-    assert report["agreement"]["importance_ratio"] == pytest.approx(1, abs=0.02)
-    assert report["agreement"]["max_logprob_difference"] < 0.05
-    assert all(step["importance_ratio"] == pytest.approx(1, abs=0.02) for step in report["steps"])
-    assert 0 < report["mean_sparsity"] < report["next_step_sparsity"]["rl_size"]["sparsity"] <= 1
-    synced = re.findall(r"^sync v(\d+) .* verified$", output, re.MULTILINE)
-    assert (synced[0], synced[-1]) == ("0", "4")  # a sync point that finds another sync under way takes no version
-    assert report["versions"] == len(synced), "one line per version"
-    assert not (path.parent / "bucket").exists()
-    for log in [*path.parent.glob("*.log"), path]:
-        told = log.read_text(errors="replace")
-        assert not re.search("hf_[0-9a-f]{32}|api_key", told, re.IGNORECASE), f"a secret is in {log}"
+@contextmanager
+def browsed(port: int) -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(f"http://127.0.0.1:{port}/monitor/")
+        yield page
+        chromium.close()
 
 
 def newest_on_the_page(page: Page) -> dict[str, str]:
@@ -105,46 +94,78 @@ def newest_on_the_page(page: Page) -> dict[str, str]:
     return found
 
 
-def in_the_bucket(folder: Path, version: int) -> dict[str, str]:
-    bucket = open_bucket(f"local:{folder}")
-    manifest = RunReader(bucket, newest_run(bucket).run_id).manifest(version)
+def watched(page: Page, process: subprocess.Popen[str], is_over: Callable[[], bool]) -> dict[str, dict[str, str]]:
+    """By version, what the page showed of three of them while the demo ran; fewer when it is over before."""
+    seen = dict[str, dict[str, str]]()
+
+    def has_seen_three() -> bool:
+        shown = newest_on_the_page(page)
+        page.wait_for_timeout(300)  # its places change one after the other
+        if shown != newest_on_the_page(page):
+            return False
+        if shown["version"] not in ("", "0") and shown["reward"] not in ("", "-"):
+            seen[shown["version"]] = shown
+        return len(seen) >= 3 or is_over()
+
+    wait_for(has_seen_three, process)
+    return seen
+
+
+def in_the_bucket(run: RunReader, version: int) -> dict[str, str]:
+    manifest = run.manifest(version)
     reward = format(manifest.trainer["reward"], "+.2f")
     return {"version": str(version), "reward": reward, "payload": words.size(manifest.nbytes)}
 
 
+def check_report(folder: Path, steps: int, output: str) -> None:
+    report = json.loads((folder / "report.json").read_text())
+    assert report["verified"] is True
+    assert report["learned"] is None  # these are too few steps to tell
+    assert [step["version"] for step in report["steps"]] == list(range(1, steps + 1))
+    assert report["agreement"]["importance_ratio"] == pytest.approx(1, abs=0.02)
+    assert report["agreement"]["max_logprob_difference"] < 0.05
+    assert all(step["importance_ratio"] == pytest.approx(1, abs=0.02) for step in report["steps"])
+    assert 0 < report["mean_sparsity"] < report["next_step_sparsity"]["rl_size"]["sparsity"] <= 1
+    synced = re.findall(r"^sync v(\d+) .* verified$", output, re.MULTILINE)
+    assert (synced[0], synced[-1]) == ("0", str(steps))  # a point that finds another sync under way takes no version
+    assert report["versions"] == len(synced), "one line per version"
+    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def check_secrets(folder: Path) -> None:
+    for log in [*folder.glob("*.log"), folder / "report.json"]:
+        told = log.read_text(errors="replace")
+        assert not re.search("hf_[0-9a-f]{32}|api_key", told, re.IGNORECASE), f"a secret is in {log}"
+
+
 @pytest.mark.vllm
-def test_while_a_demo_runs_the_page_shows_what_is_in_the_bucket(tmp_path: Path, free_port: Callable[[], int]) -> None:
-    port, seen = free_port(), dict[str, dict[str, str]]()
-    with demo(tmp_path, "--steps=10", f"--port={port}") as process, sync_playwright() as playwright:
+def test_a_short_demo_over_the_stand_in_serves_what_it_trains_and_the_page_shows_what_is_in_the_bucket(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    port, steps = free_port(), 8
+    options = (f"--steps={steps}", "--temperature=0.7", f"--port={port}", "--bucket=stand-in")
+    with demo(tmp_path, *options) as process:
         wait_for(lambda: steps_in(tmp_path) >= 1, process)
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(f"http://127.0.0.1:{port}/monitor/")
-
-        def has_seen_three() -> bool:
-            shown = newest_on_the_page(page)
-            page.wait_for_timeout(300)  # its places change one after the other
-            if shown != newest_on_the_page(page):
-                return False
-            if shown["version"] not in ("", "0") and shown["reward"] not in ("", "-"):
-                seen[shown["version"]] = shown
-            return len(seen) >= 3 or steps_in(tmp_path) >= 10
-
-        wait_for(has_seen_three, process)
-        page.get_by_text("replica verified").or_(page.get_by_text("versions behind")).first.wait_for(timeout=60_000)
-        (ROOT / "runs" / "screenshots").mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=ROOT / "runs" / "screenshots" / "monitor-live.png")
-        chromium.close()
-        (folder,) = tmp_path.glob("runs/*/bucket")
-        assert len(seen) >= 2, "versions appeared without a reload"
-        assert seen == {version: in_the_bucket(folder, int(version)) for version in seen}
+        with browsed(port) as page:
+            seen = watched(page, process, lambda: steps_in(tmp_path) >= steps)
+            page.get_by_text("replica verified").or_(page.get_by_text("versions behind")).first.wait_for(
+                timeout=60_000
+            )
+            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=SCREENSHOTS / "monitor-live.png")
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, output
-    (picture,) = tmp_path.glob("runs/*/report.png")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    bucket = open_bucket(f"local:{folder}")
-    (end,) = bucket.files(layout.ends(newest_run(bucket).run_id))
-    assert End.from_json(bucket.read(end), end).reason == ""
+    (folder,) = tmp_path.glob("runs/*")
+    check_report(folder, steps, output)
+    check_secrets(folder)
+    assert not (folder / "bucket").exists()
+    with stand_in(folder / "hub") as hub, asked_here(hub, tmp_path / "xet"):
+        bucket = open_bucket(f"demo/{folder.name}", "any token")
+        run = RunReader(bucket, newest_run(bucket).run_id)
+        assert len(seen) >= 2, "versions appeared without a reload"
+        assert seen == {version: in_the_bucket(run, int(version)) for version in seen}
+        (end,) = bucket.files(layout.ends(run.run_id))
+        assert End.from_json(bucket.read(end), end).reason == ""
 
 
 @pytest.mark.vllm

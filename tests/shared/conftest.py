@@ -3,25 +3,17 @@
 from collections.abc import Iterator
 
 import pytest
-from huggingface_hub.utils._xet import abort_xet_session
 
 from tests.hub import StandIn, stand_in
-from tests.shared.hub_calls import NAME, OLD, TOKEN, bucket_at
+from tests.shared.hub_calls import NAME, OLD, TOKEN, asked_here, bucket_at
 
 
 @pytest.fixture(scope="module")
 def running_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """This process's Hub, asked by clients that do not wait long before they try again."""
-    quick = {"TELEMETRY_ENABLED": "0", "CLIENT_RETRY_MAX_ATTEMPTS": "1", "CLIENT_RETRY_BASE_DELAY": "10ms"}
-    with stand_in(token=TOKEN, bucket=NAME) as hub, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        for name, value in hub.environment(tmp_path_factory.mktemp("xet")).items():
-            patch.setenv(name, value)
-        for name, value in quick.items():
-            patch.setenv(f"HF_XET_{name}", value)
-        abort_xet_session()  # the next one reads the environment
+    """This process's Hub."""
+    cache = tmp_path_factory.mktemp("xet")
+    with stand_in(token=TOKEN, bucket=NAME) as hub, asked_here(hub, cache):
         yield hub
-    abort_xet_session()
 
 
 @pytest.fixture

@@ -2,9 +2,13 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
+from huggingface_hub.utils._xet import abort_xet_session
 
 from shared.bucket.client import connect
 from shared.bucket.hub import HubBucket
@@ -17,6 +21,23 @@ TOKEN = "hf_secretsecretsecret"
 OLD = os.urandom(3 * MB)
 QUICK = Limits(answer=4.0, transfer=8.0, listing=0.3, attempts=3, retrying=20.0, first_wait=0.01, longest_wait=1.5)
 HASTY = replace(QUICK, answer=0.3, transfer=0.3, bytes_per_second=math.inf, attempts=1)
+
+
+@contextmanager
+def asked_here(hub: StandIn, cache: Path) -> Iterator[None]:
+    """This process takes it for the Hub, with clients that do not wait long before they try again."""
+    quick = {"TELEMETRY_ENABLED": "0", "CLIENT_RETRY_MAX_ATTEMPTS": "1", "CLIENT_RETRY_BASE_DELAY": "10ms"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        for name, value in hub.environment(cache).items():
+            patch.setenv(name, value)
+        for name, value in quick.items():
+            patch.setenv(f"HF_XET_{name}", value)
+        abort_xet_session()  # the next one reads the environment
+        try:
+            yield
+        finally:
+            abort_xet_session()
 
 
 def bucket_at(hub: StandIn, limits: Limits = QUICK, token: str = TOKEN) -> HubBucket:

@@ -1,9 +1,11 @@
-"""The system's own chromium, one for all tests of a file: nothing is downloaded for these tests."""
+"""The system's own chromium and a monitor, each one for all tests of a file: nothing is downloaded for these tests."""
 
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.ui.monitors import Monitor, monitor
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -23,3 +25,12 @@ def browser(chromium: Browser) -> Iterator[Browser]:
     yield chromium
     for context in chromium.contexts:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitor]:
+    """One process for all tests of a file."""
+    folder = tmp_path_factory.mktemp("monitor")
+    (folder / "bucket").mkdir()
+    with monitor(folder / "bucket", folder / "log") as started:
+        yield started

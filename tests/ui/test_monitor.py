@@ -1,7 +1,6 @@
 """The monitor as a visitor sees it: a real server process and a real browser, on loopback."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from shared.bucket import open_bucket
 from shared.types import Json
 from tests.shared.monitor.runs import rollout, serving
-from tests.ui.monitors import Monitor, free_port, monitor, served, training
+from tests.ui.monitors import Monitor, free_port, served, training
 from tests.ui.visits import SEEN_MS, Visit, brightness, visit
 from trainer_box.publisher import Publisher
 
@@ -24,15 +23,6 @@ HOSTILE = (
     "<script>document.title='owned'</script>${document.title='owned'} `{{this}}` ![](http://example.test/x.png)"
 )
 REFRESH: Json = {"data": [None] * 5, "fn_index": 0, "session_hash": "abc"}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitor]:
-    """One process for all tests of this file."""
-    folder = tmp_path_factory.mktemp("monitor")
-    (folder / "bucket").mkdir()
-    with monitor(folder / "bucket", folder / "log") as started:
-        yield started
 
 
 def fill(monitor: Monitor, run_id: str) -> None:

@@ -1,7 +1,7 @@
 """Every state that a run and its units can be in, as the page tells it: one page, which is never loaded anew."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,12 @@ from playwright.sync_api import Browser
 
 from shared.types import End
 from tests.shared.monitor.runs import at, rollout, serving
-from tests.ui.monitors import Monitor, monitor, training
+from tests.ui.monitors import Monitor, training
 from tests.ui.visits import Visit, visit
 
 pytestmark = pytest.mark.slow
 
 Prepare = Callable[[Monitor], Any]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitor]:
-    folder = tmp_path_factory.mktemp("monitor")
-    (folder / "bucket").mkdir()
-    with monitor(folder / "bucket", folder / "log") as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
