@@ -7,7 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import classes, environment, growth, on_paper, payload, trained
+from tests.bench import (
+    classes,
+    environment,
+    growth,
+    on_paper,
+    payload,
+    stall,
+    trained,
+)
 from tests.bench.rows import Result
 
 OUTPUT = Path("benchmarks.json")
@@ -18,6 +26,7 @@ PARTS: dict[str, Callable[[], Result]] = {
     "growth": growth.run,
     "on_paper": on_paper.run,
     "environment": environment.run,
+    "stall": stall.run,
 }
 
 
