@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shared import fingerprint
 from shared.bits import bits, spec_of
 from shared.changes import Change
@@ -212,15 +214,16 @@ class Receiver:
     def _found(self, expected: Version, staged: Staged) -> str:
         """The fingerprint of the live model: of what a delta changed, after an anchor of all of it.
 
-        Of all of it after an undo too: what went wrong may have written anywhere.
+        Of all of it after an undo too: what went wrong may have written anywhere. Bits that are read back as they were
+        to be have the terms that staging counted, and only others are counted in the pause.
         """
         if staged.tensors is not None or self._undone:
             return fingerprint.to_text(sum(_count(expected).values()))
-        assert self._live is not None
-        total = sum(self._live.terms.values())
+        total = sum(expected.terms.values())
         for change in staged.changes:
             found = expected.places.read(change.spec, change.indices)
-            total += fingerprint.change(change.spec, change.indices, change.old, found)
+            if not torch.equal(found, change.new):
+                total += fingerprint.change(change.spec, change.indices, change.new, found)
         return fingerprint.to_text(total)
 
     def _settle(self, version: Version, staged: Staged) -> None:
