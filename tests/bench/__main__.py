@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench import (
+    apply,
     classes,
     environment,
     growth,
@@ -26,6 +27,7 @@ PARTS: dict[str, Callable[[], Result]] = {
     "growth": growth.run,
     "on_paper": on_paper.run,
     "environment": environment.run,
+    "apply": apply.run,
     "stall": stall.run,
 }
 

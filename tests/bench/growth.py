@@ -8,7 +8,7 @@ pure chance. Takes 7 GB.
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +66,7 @@ def on_a_gpu() -> Iterator[NotRun]:
     yield NotRun("on a GPU", ", ".join(PEERS), "these phases were measured on the CPU only")
 
 
-def exponent(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> float:
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """The k of seconds ~ size ** k, by least squares of the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 

@@ -10,9 +10,9 @@ from space_vllm.receiver import Receiver
 DEADLINE_S = 60.0
 
 
-def settled(receiver: Receiver) -> Progress:
+def settled(receiver: Receiver, deadline_s: float = DEADLINE_S) -> Progress:
     """How staging ended."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while (progress := receiver.poll()).state == "working":
         assert time.monotonic() < deadline, "still staging"
         time.sleep(0.001)
@@ -36,9 +36,9 @@ def undone(receiver: Receiver) -> tuple[Placed, Verified]:
     return receiver.undo(), receiver.verify()
 
 
-def audited(receiver: Receiver) -> Audited:
+def audited(receiver: Receiver, deadline_s: float = DEADLINE_S) -> Audited:
     """What a full recount finds."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while (found := receiver.audit()).state == "working":
         assert time.monotonic() < deadline, "still recounting"
         time.sleep(0.001)

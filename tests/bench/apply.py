@@ -1,0 +1,155 @@
+"""How long a staged delta takes to become live in vLLM's model, in the pause: ours, read back and verified, against
+vLLM's `load_checkpoint_weight_patches` and its `load_weights` of whole tensors from a copy on the CPU, both without
+any verification.
+
+The model is vLLM's own, on the CPU and in this process, without an engine around it. What each of the three leaves in
+it is compared with what it should be, outside of the time that is taken; a recount of everything ends each density.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+import torch
+from transformers import Qwen3Config
+
+from shared import fingerprint
+from shared.bits import DTYPES
+from shared.changes import Change, fingerprint_gain
+from shared.files import Label, write_delta
+from shared.types import DataFile, Manifest, now
+from space_vllm.outcomes import Audited, Verified
+from space_vllm.placement import Places
+from space_vllm.receiver import Receiver
+from tests.bench import models
+from tests.bench.clock import timed
+from tests.bench.growth import exponent
+from tests.bench.neighbours import neighbours, place
+from tests.bench.rows import Result, Row, result
+from tests.space_vllm.driving import audited, settled
+from tests.space_vllm.vllm_models import Loaded, load
+
+PATCHES, DENSE = "load_checkpoint_weight_patches", "load_weights of all"
+_DEADLINE_S = 900.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    config: Qwen3Config = field(default_factory=models.qwen3_06b)
+    densities: Sequence[float] = (0.001, 0.01, 0.03, 0.1)
+    repetitions: int = 3
+    dtype: str = "bfloat16"
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one density; each the median."""
+
+    density: float
+    ours: float
+    patches: float
+    dense: float
+
+
+class Bench:
+    """vLLM's model of random weights, a receiver that has joined with it, and the weights that are live."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        from space_vllm.vllm_model import VllmModel
+
+        models.save(plan.config, folder)
+        self._loaded: Loaded = load(folder, plan.dtype)
+        model = VllmModel(self._loaded.model, self._loaded.config)
+        self._weights = models.weights_of(plan.config)
+        self._places: Places = model.find(self._weights)
+        self._receiver = Receiver(model)
+        self._receiver.join()
+        joined = settled(self._receiver, _DEADLINE_S)
+        assert joined.state == "ready", joined.error
+        self._version, self._fingerprint = 0, int(joined.fingerprint, 16)
+        self._file = folder / "delta.safetensors"
+        self._generator = torch.Generator().manual_seed(0)
+
+    def measure(self, density: float, repetitions: int) -> Seconds:
+        found = [self._once(density) for _ in range(repetitions)]
+        assert audited(self._receiver, _DEADLINE_S) == Audited("done"), (
+            "other weights are live than those that were loaded last"
+        )
+        ours, patches, dense = (median(seconds) for seconds in zip(*found, strict=True))
+        return Seconds(density, ours, patches, dense)
+
+    def _once(self, density: float) -> tuple[float, float, float]:
+        """Ours goes on by a version, the patches go back behind our back, and all is loaded as the version has it."""
+        changes = neighbours(self._weights, density, self._generator)
+        verified = self._stage(changes)
+        ours, found = timed(self._apply)
+        assert found == Verified(verified), found
+        patches = timed(lambda: self._patch(changes))[0]
+        self._check(changes, lambda change: change.old)
+        place(self._weights, changes)
+        dense = timed(lambda: self._loaded.model.load_weights(self._weights.items()))[0]  # type: ignore[operator]
+        self._check(changes, lambda change: change.new)
+        return ours, patches, dense
+
+    def _apply(self) -> Verified:
+        placed = self._receiver.apply()
+        assert not placed.error, placed.error
+        return self._receiver.verify()
+
+    def _patch(self, changes: Sequence[Change]) -> None:
+        """To the old values, which are as many as the new ones."""
+        from vllm.model_executor.model_loader import checkpoint_weight_patch as patching
+
+        patches = []
+        for change in changes:
+            spec, dtype = change.spec, DTYPES[change.spec.dtype]
+            old = change.old.view(dtype)
+            patches.append(patching.CheckpointWeightPatch(spec.name, spec.shape, dtype, old, change.indices))
+        patching.load_checkpoint_weight_patches(self._loaded.model, patches)
+
+    def _stage(self, changes: Sequence[Change]) -> str:
+        """The fingerprint of the version that is staged."""
+        base = self._version, fingerprint.to_text(self._fingerprint)
+        self._version += 1
+        self._fingerprint += fingerprint_gain(changes)
+        reached, total = fingerprint.to_text(self._fingerprint), sum(t.numel() for t in self._weights.values())
+        file, changed = DataFile("delta", 1, "0" * 32), sum(change.count for change in changes)
+        manifest = Manifest("bench", self._version, "delta", (file,), reached, changed, total, 1, now(), *base)
+        write_delta(self._file, Label.of(manifest), changes, total, "packed")
+        self._receiver.stage(manifest, [self._file])
+        staged = settled(self._receiver, _DEADLINE_S)
+        assert staged.state == "ready", staged.error
+        return staged.fingerprint
+
+    def _check(self, changes: Sequence[Change], wanted: Callable[[Change], torch.Tensor]) -> None:
+        for change in changes:
+            live = self._places.read(change.spec, change.indices)
+            assert torch.equal(live, wanted(change)), f"{change.spec.name} is not what was written"
+
+
+def run(plan: Plan | None = None) -> Result:
+    """In a process of its own, since vLLM changes the one it is loaded in."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        found = process.submit(measure, plan or Plan()).result()
+    return result(rows(found))
+
+
+def measure(plan: Plan) -> list[Seconds]:
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(plan, Path(folder))
+        return [bench.measure(density, plan.repetitions) for density in plan.densities]
+
+
+def rows(found: Sequence[Seconds]) -> Iterator[Row]:
+    for one in found:
+        case = f"{100 * one.density:g} % changed"
+        yield Row(case, "apply s", PATCHES, one.ours, one.patches)
+        yield Row(case, "apply s", DENSE, one.ours, one.dense)
+    densities = [one.density for one in found]
+    ours, *peers = (exponent(densities, [getattr(one, way) for one in found]) for way in ("ours", "patches", "dense"))
+    for peer, theirs in zip((PATCHES, DENSE), peers, strict=True):
+        yield Row("all densities", "apply, fitted exponent of the density", peer, ours, theirs)
