@@ -13,6 +13,7 @@ from tests.bench import (
     environment,
     growth,
     on_paper,
+    pause,
     payload,
     stall,
     trained,
@@ -28,6 +29,7 @@ PARTS: dict[str, Callable[[], Result]] = {
     "on_paper": on_paper.run,
     "environment": environment.run,
     "apply": apply.run,
+    "pause": pause.run,
     "stall": stall.run,
 }
 
