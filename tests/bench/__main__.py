@@ -15,6 +15,7 @@ from tests.bench import (
     on_paper,
     pause,
     payload,
+    receivers,
     stall,
     trained,
 )
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[[], Result]] = {
     "apply": apply.run,
     "pause": pause.run,
     "stall": stall.run,
+    "receivers": receivers.run,
 }
 
 
