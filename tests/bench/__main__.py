@@ -17,6 +17,7 @@ from tests.bench import (
     payload,
     receivers,
     stall,
+    start,
     trained,
 )
 from tests.bench.rows import Result
@@ -32,6 +33,7 @@ PARTS: dict[str, Callable[[], Result]] = {
     "apply": apply.run,
     "pause": pause.run,
     "stall": stall.run,
+    "start": start.run,
     "receivers": receivers.run,
 }
 
