@@ -6,6 +6,7 @@ The model is vLLM's own, on the CPU and in this process, without an engine aroun
 it is compared with what it should be, outside of the time that is taken; a recount of everything ends each density.
 """
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -134,8 +135,13 @@ class Bench:
 def run(plan: Plan | None = None) -> Result:
     """In a process of its own, since vLLM changes the one it is loaded in."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        found = process.submit(measure, plan or Plan()).result()
+        found = process.submit(_measure_quietly, plan or Plan()).result()
     return result(rows(found))
+
+
+def _measure_quietly(plan: Plan) -> list[Seconds]:
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    return measure(plan)
 
 
 def measure(plan: Plan) -> list[Seconds]:
