@@ -121,6 +121,16 @@ def test_values_that_went_elsewhere_are_neither_version(
     assert sync(receiver, versions[3], tmp_path) == Verified(versions[3].fingerprint)
 
 
+def test_of_bits_that_are_not_read_back_as_they_were_placed_the_fingerprint_is_counted(
+    receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
+) -> None:
+    staged(receiver, versions[1], tmp_path)
+    receiver.apply()
+    change = changes_between(make_weights(SEED), make_weights(SEED, 1))[0]
+    bits(model.live[change.spec.name])[change.indices[0]] ^= 1
+    assert receiver.verify() == Verified(text(model.live))
+
+
 def test_a_loader_that_breaks_half_way_is_put_back(
     receiver: Receiver, model: DictModel, versions: list[Manifest], tmp_path: Path
 ) -> None:
