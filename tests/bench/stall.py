@@ -46,13 +46,17 @@ class Plan:
 
 @dataclass
 class Measured:
-    """Of one way to sync over one link: seconds, per step."""
+    """Of one way to sync over one link: seconds, per step. Points that find a sync under way take no diff."""
 
     stalls: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
     changed: list[float] = field(default_factory=list)
+
+    @property
+    def without_diff(self) -> int:
+        return len(self.stalls) - len(self.nbytes)
 
     def note(self, manifest: Manifest) -> None:
         self.nbytes.append(manifest.nbytes)
@@ -171,6 +175,7 @@ def rows(bench: Bench) -> Iterator[Row]:
             yield Row(case, "stall per step, s", way, median(ours.stalls), median(peer.stalls))
             yield Row(case, "MB per sync", way, median(ours.nbytes) / _MB, median(peer.nbytes) / _MB)
             yield Row(case, "changed, %", way, 100 * median(ours.changed), 100 * median(peer.changed))
+        yield Row(case, "points without a diff", "all points", ours.without_diff, len(ours.stalls))
         yield Row(case, "s per step", "without a sync", median(ours.steps), median(without.steps))
         yield Row(case, "trainer's CPU s per step", "without a sync", median(ours.cpu), median(without.cpu))
 
