@@ -46,8 +46,9 @@ class Plan:
 
 @dataclass
 class Measured:
-    """Of one way to sync over one link: seconds, per step. Points that find a sync under way take no diff."""
+    """Of one way to sync over one link: seconds, per step. Of the `points`, those that take no diff have no stall."""
 
+    points: int = 0
     stalls: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Measured:
 
     @property
     def without_diff(self) -> int:
-        return len(self.stalls) - len(self.nbytes)
+        return self.points - len(self.stalls)
 
     def note(self, manifest: Manifest) -> None:
         self.nbytes.append(manifest.nbytes)
@@ -78,7 +79,7 @@ class Bench:
         """A round takes every way over every link, so that all are measured at the same times."""
         for _ in range(self.plan.rounds):
             with self._publisher("packed") as publisher:
-                self._train(self._of(None, "none"), lambda: None)
+                self._train(self._of(None, "none"), lambda: True)
                 for speed in self.plan.links:
                     self._behind(publisher, speed)
                     self._on_the_thread(publisher, speed, "synchronous")
@@ -108,7 +109,7 @@ class Bench:
             self._at(_UNTHROTTLED)
             sync(self._trainee.named, {}, ())  # what was trained before; the first waits until it is served
             self._at(speed)
-            self._train(measured, lambda: sync(self._trainee.named, {}, ()), lambda: self._await(delivery))
+            self._train(measured, lambda: self._point(sync), lambda: self._await(delivery))
         for manifest in synced[1:]:
             measured.note(manifest)
 
@@ -117,12 +118,12 @@ class Bench:
         self._at(_UNTHROTTLED)
         self._sync(publisher)
         self._at(speed)
-        self._train(measured, lambda: measured.note(self._sync(publisher)), sleeps=False)
+        self._train(measured, lambda: self._noted(measured, publisher), sleeps=False)
 
     def _train(
         self,
         measured: Measured,
-        sync: Callable[[], object],
+        sync: Callable[[], bool],
         settle: Callable[[], None] = lambda: None,
         sleeps: bool = True,
     ) -> None:
@@ -131,11 +132,22 @@ class Bench:
             self._trainee.step()
             time.sleep(self.plan.step_s if sleeps else 0)
             started = time.perf_counter()
-            sync()
-            measured.stalls.append(time.perf_counter() - started)
+            took_diff = sync()
+            measured.points += 1
+            measured.stalls += [time.perf_counter() - started] if took_diff else []
         measured.steps.append((time.perf_counter() - began) / self.plan.steps)
         settle()
         measured.cpu.append((time.process_time() - used) / self.plan.steps)
+
+    def _point(self, sync: WeightSync) -> bool:
+        """Whether it takes a diff, which it does not while the version before is under way."""
+        is_free = not sync.delivery.is_busy
+        sync(self._trainee.named, {}, ())
+        return is_free
+
+    def _noted(self, measured: Measured, publisher: Publisher) -> bool:
+        measured.note(self._sync(publisher))
+        return True
 
     def _sync(self, publisher: Publisher) -> Manifest:
         manifest = publisher.publish(self._trainee.named())
@@ -175,7 +187,7 @@ def rows(bench: Bench) -> Iterator[Row]:
             yield Row(case, "stall per step, s", way, median(ours.stalls), median(peer.stalls))
             yield Row(case, "MB per sync", way, median(ours.nbytes) / _MB, median(peer.nbytes) / _MB)
             yield Row(case, "changed, %", way, 100 * median(ours.changed), 100 * median(peer.changed))
-        yield Row(case, "points without a diff", "all points", ours.without_diff, len(ours.stalls))
+        yield Row(case, "points without a diff", "all points", ours.without_diff, ours.points)
         yield Row(case, "s per step", "without a sync", median(ours.steps), median(without.steps))
         yield Row(case, "trainer's CPU s per step", "without a sync", median(ours.cpu), median(without.cpu))
 

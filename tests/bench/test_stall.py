@@ -14,9 +14,11 @@ def bench() -> stall.Bench:
     return stall.measure(PLAN)
 
 
-def test_each_way_to_sync_has_as_many_stalls_as_steps(bench: stall.Bench) -> None:
-    ways = {way: len(measured.stalls) for (_, way), measured in bench.found.items()}
+def test_each_way_has_as_many_points_as_steps_and_a_stall_where_a_diff_was_taken(bench: stall.Bench) -> None:
+    ways = {way: measured.points for (_, way), measured in bench.found.items()}
     assert ways == {"none": 2, "ours": 2, "synchronous": 2, "synchronous, int32 + bf16": 2}
+    ours = bench.found[1e8, "ours"]
+    assert 1 <= len(ours.stalls) == len(ours.nbytes)
 
 
 def test_every_sync_on_the_thread_that_trains_is_a_version_that_changes_something(bench: stall.Bench) -> None:
