@@ -39,7 +39,7 @@ class Plan:
 
     shapes: Shapes = field(default_factory=qwen3_06b)
     links: Sequence[float] = (25e6, 2e6)
-    step_s: float = 60.0
+    step_s: float = 30.0
     steps: int = 2
     rounds: int = 2
 

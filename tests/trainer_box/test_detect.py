@@ -1,8 +1,12 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.bits import bits, is_float, spec_of
+from shared.changes import Change
 from shared.errors import SyncError
 from tests.shared.weights import (
     Weights,
@@ -15,6 +19,7 @@ from tests.shared.weights import (
     tensors,
     weights_and_change,
 )
+from trainer_box import detect
 from trainer_box.detect import copy_all, find_changes
 
 
@@ -23,23 +28,50 @@ def finite(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @property_test
-@given(weights_and_change())
-def test_changes_are_exactly_the_elements_whose_bits_differ(pair: tuple[Weights, Weights]) -> None:
+@given(weights_and_change(), st.sampled_from([1, 3, detect.PIECE]))
+def test_changes_are_exactly_the_elements_whose_bits_differ_in_whatever_pieces_they_are_compared(
+    pair: tuple[Weights, Weights], elements: int
+) -> None:
     old, new = pair
     broken = any(
         is_float(spec_of(name, tensor).dtype) and bool((~finite(tensor) & finite(old[name])).any())
         for name, tensor in new.items()
     )
-    if broken:
-        with pytest.raises(SyncError, match="NaN or infinite"):
-            find_changes(new.items(), old, None)
-        return
-    found, expected = find_changes(new.items(), old, None), [c for c in changes_between(old, new) if c.count]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detect, "PIECE", elements)
+        if broken:
+            with pytest.raises(SyncError, match="NaN or infinite"):
+                find_changes(new.items(), old, None)
+            return
+        found = find_changes(new.items(), old, None)
+    expected = [change for change in changes_between(old, new) if change.count]
     assert [change.spec for change in found] == [change.spec for change in expected]
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.indices, other.indices)
         assert torch.equal(one.old, other.old)
         assert torch.equal(one.new, other.new)
+
+
+def test_tensors_are_asked_for_as_they_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {f"w{number}": torch.zeros(8) for number in range(100)}
+    asked, compared, lead = 0, 0, []
+    compare = detect._compare
+
+    def counted(piece: detect._Piece) -> Change:
+        nonlocal compared
+        compared += 1
+        return compare(piece)
+
+    def given_one_by_one() -> Iterator[tuple[str, torch.Tensor]]:
+        nonlocal asked
+        for name in held:
+            asked += 1
+            lead.append(asked - compared)
+            yield name, torch.ones(8)
+
+    monkeypatch.setattr(detect, "_compare", counted)
+    assert len(find_changes(given_one_by_one(), held, None)) == 100
+    assert max(lead) <= detect.IN_FLIGHT + 2
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, -0.0), (1.0, -1.0), (1.0, 4.0), (1.0, 16.0), (-0.0, 0.0)])
