@@ -4,27 +4,22 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.http_servers import LoopbackServer, QuietHandler, running
 
-class CompletionsServer(ThreadingHTTPServer):
+
+class CompletionsServer(LoopbackServer):
     """Keeps what it was sent. Model `silent` is never answered before `released`, model `unknown` gets a 404."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.released = threading.Event()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: CompletionsServer
 
     def do_POST(self) -> None:
@@ -40,25 +35,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"choices": [{"token_ids": [*body["prompt"], 7], "text": ""}]})
 
     def _answer(self, status: int, content: dict[str, Any]) -> None:
-        payload = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.reply(status, json.dumps(content).encode())
 
 
 @contextmanager
 def completions_server() -> Iterator[CompletionsServer]:
     server = CompletionsServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.released.set()
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+    with running(server):
+        try:
+            yield server
+        finally:
+            server.released.set()

@@ -6,16 +6,15 @@ what a bucket's manifest says.
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from shared.bucket import Bucket
 from shared.identity import identity
 from shared.reader import RunReader
+from tests.http_servers import LoopbackServer, QuietHandler, running
 
 KEY = "a-very-secret-key"
 TIMES = {"stage_ms": 1200.0, "pause_ms": 50.0, "apply_ms": 20.0}
@@ -34,13 +33,11 @@ class Answer:
 Complete = Callable[[dict[str, Any]], tuple[list[int], list[float]]]
 
 
-class FakeSpace(ThreadingHTTPServer):
+class FakeSpace(LoopbackServer):
     """`script` holds the next answers to /weights/update, `fixed` the answers of whole paths, such as "/health"."""
 
-    daemon_threads = True
-
     def __init__(self, models: list[str], key: str = "") -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.models = models
         self.key = key
         self.script: list[Answer] = []
@@ -56,10 +53,6 @@ class FakeSpace(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that is stopped does not wait for its answer
             super().handle_error(request, client_address)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     def answer(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Answer:
         self.headers.append(headers)
@@ -99,7 +92,7 @@ class FakeSpace(ThreadingHTTPServer):
         )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: FakeSpace
 
     def do_GET(self) -> None:
@@ -115,24 +108,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         is_text = isinstance(answer.body, str)
         payload = (answer.body if is_text else json.dumps(answer.body)).encode()
-        self.send_response(answer.status)
-        self.send_header("Content-Type", "text/html" if is_text else "application/json")
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.reply(answer.status, payload, {"Content-Type": "text/html" if is_text else "application/json"})
 
 
 @contextmanager
 def fake_space(*models: str, key: str = "") -> Iterator[FakeSpace]:
     server = FakeSpace(list(models), key)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()

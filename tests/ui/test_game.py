@@ -7,9 +7,8 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from shared.wordle import feedback, load_words, secret_for
 from tests.conftest import ROOT, RunningProcess
+from tests.http_servers import LoopbackServer, running
 from tests.space_env.server import get, has_sessions, status, wait_until
 from tests.ui.visits import SEEN_MS, Visit, brightness, visit
 
@@ -207,12 +207,9 @@ def other_site(url: str, tmp_path: Path) -> Iterator[str]:
     (tmp_path / "index.html").write_text(f'<iframe src="{url}/" width="600" height="900"></iframe>')
     (tmp_path / "favicon.ico").touch()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    server = LoopbackServer(handler)
+    with running(server):
         yield f"http://localhost:{server.server_port}/"
-        server.shutdown()
-        thread.join()
 
 
 def test_it_can_be_played_in_a_frame_of_another_site(browser: Browser, other_site: str) -> None:

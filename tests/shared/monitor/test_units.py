@@ -1,39 +1,26 @@
 """One status page asked over a real socket on loopback."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from shared.monitor.units import Answer, Unit
+from tests.http_servers import LoopbackServer, QuietHandler, running
 
 
 @contextmanager
 def answering(status: int, body: bytes, seen: list[tuple[str, dict[str, str]]] | None = None) -> Iterator[str]:
     """The URL of a server that answers every GET alike and records path and headers."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             if seen is not None:
                 seen.append((self.path, dict(self.headers.items())))
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(status, body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with running(LoopbackServer(Handler)) as url:
+        yield url
 
 
 @pytest.mark.parametrize(

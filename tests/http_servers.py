@@ -1,0 +1,51 @@
+"""Small HTTP servers on loopback, in a thread of the test's process. Knows nothing of what they answer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+_POLL_S, _ENDING_S = 0.02, 10.0
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    def reply(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """On a free port. A request that is still answered does not keep it from ending."""
+
+    daemon_threads = True
+
+    def __init__(self, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+
+    @property
+    def url(self) -> str:
+        return address(self)
+
+
+def address(server: HTTPServer) -> str:
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+@contextmanager
+def running(server: HTTPServer) -> Iterator[str]:
+    """Its address, while it answers."""
+    thread = Thread(target=server.serve_forever, args=(_POLL_S,))
+    thread.start()
+    try:
+        yield address(server)
+    finally:
+        server.shutdown()
+        thread.join(_ENDING_S)
+        server.server_close()
