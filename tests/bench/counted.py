@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.bucket import Bucket
-from tests.bench.passing import Passing, size_of
+from tests.shared.passing_bucket import PassingBucket, size_of
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Count:
     down: int = 0
 
 
-class Counted(Passing):
+class Counted(PassingBucket):
     """`count` is since the last `start`."""
 
     def __init__(self, bucket: Bucket) -> None:

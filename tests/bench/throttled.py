@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 
 from shared.bucket import Bucket
-from tests.bench.passing import Passing, size_of
+from tests.shared.passing_bucket import PassingBucket, size_of
 
 
-class Throttled(Passing):
+class Throttled(PassingBucket):
     """Each file takes at least its bytes over `bytes_per_s`, in either direction."""
 
     def __init__(self, bucket: Bucket, bytes_per_s: float) -> None:

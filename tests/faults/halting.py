@@ -1,20 +1,20 @@
 """A bucket that stops its process at one exact place: before a certain file is written, until it is told to go on."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from shared.bucket import Bucket
+from tests.shared.passing_bucket import PassingBucket
 
 Tell = Callable[[str, str], None]
 
 
-class HaltingBucket:
+class HaltingBucket(PassingBucket):
     """`tell` is called with "halted" or "written" and the path. Halts once each time that it was armed."""
 
     def __init__(self, bucket: Bucket, tell: Tell) -> None:
-        self.name = bucket.name
-        self._bucket = bucket
+        super().__init__(bucket)
         self._tell = tell
         self._place = ""
         self._on = threading.Event()
@@ -32,29 +32,5 @@ class HaltingBucket:
             self._place = ""
             self._tell("halted", path)
             self._on.wait()
-        self._bucket.write(path, source, replace=replace)
+        super().write(path, source, replace=replace)
         self._tell("written", path)
-
-    def read(self, path: str) -> bytes:
-        return self._bucket.read(path)
-
-    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
-        return self._bucket.read_all(paths)
-
-    def download(self, path: str, target: Path) -> None:
-        self._bucket.download(path, target)
-
-    def files(self, folder: str) -> list[str]:
-        return self._bucket.files(folder)
-
-    def folders(self) -> list[str]:
-        return self._bucket.folders()
-
-    def delete(self, paths: Sequence[str]) -> None:
-        self._bucket.delete(paths)
-
-    def lock_file(self, run_id: str) -> Path | None:
-        return self._bucket.lock_file(run_id)
-
-    def tidy(self, run_id: str) -> None:
-        self._bucket.tidy(run_id)

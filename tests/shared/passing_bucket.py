@@ -6,7 +6,7 @@ from pathlib import Path
 from shared.bucket import Bucket
 
 
-class Passing:
+class PassingBucket:
     def __init__(self, bucket: Bucket) -> None:
         self.name = bucket.name
         self._bucket = bucket
