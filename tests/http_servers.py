@@ -39,7 +39,7 @@ def address(server: HTTPServer) -> str:
 
 
 @contextmanager
-def running(server: HTTPServer) -> Iterator[str]:
+def listening(server: HTTPServer) -> Iterator[str]:
     """Its address, while it answers."""
     thread = Thread(target=server.serve_forever, args=(_POLL_S,))
     thread.start()

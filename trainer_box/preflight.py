@@ -100,7 +100,9 @@ def check_environment(url: str, in_flight: int, deadline_s: float, report: Repor
 
 def _status_of_environment(url: str, where: str, headers: Mapping[str, str]) -> Json:
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/status", headers=dict(headers), timeout=10, trust_env=False)
+        answer = health.get(f"{url.rstrip('/')}/status", headers)
+    except TimeoutError:
+        raise SyncError(f"{where} gives no status within {health.ANSWER_S:.0f} s; is it overloaded?") from None
     except httpx.HTTPError as error:
         raise SyncError(f"{where} cannot be reached: {str(error) or type(error).__name__}; is it running?") from error
     if answer.status_code in (401, 403):

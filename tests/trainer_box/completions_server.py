@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.http_servers import LoopbackServer, QuietHandler, running
+from tests.http_servers import LoopbackServer, QuietHandler, listening
 
 
 class CompletionsServer(LoopbackServer):
@@ -41,7 +41,7 @@ class _Handler(QuietHandler):
 @contextmanager
 def completions_server() -> Iterator[CompletionsServer]:
     server = CompletionsServer()
-    with running(server):
+    with listening(server):
         try:
             yield server
         finally:

@@ -14,7 +14,7 @@ from typing import Any
 from shared.bucket import Bucket
 from shared.identity import identity
 from shared.reader import RunReader
-from tests.http_servers import LoopbackServer, QuietHandler, running
+from tests.http_servers import LoopbackServer, QuietHandler, listening
 
 KEY = "a-very-secret-key"
 TIMES = {"stage_ms": 1200.0, "pause_ms": 50.0, "apply_ms": 20.0}
@@ -114,5 +114,5 @@ class _Handler(QuietHandler):
 @contextmanager
 def fake_space(*models: str, key: str = "") -> Iterator[FakeSpace]:
     server = FakeSpace(list(models), key)
-    with running(server):
+    with listening(server):
         yield server

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.http_servers import LoopbackServer, QuietHandler, running
+from tests.http_servers import LoopbackServer, QuietHandler, listening
 
 
 class _Handler(QuietHandler):
@@ -27,5 +27,5 @@ def redirecting(target: str) -> Iterator[str]:
     """Its address. What is sent on goes to `target`, an http address, or its WebSocket."""
     server = _Server(_Handler)
     server.target = target
-    with running(server) as url:
+    with listening(server) as url:
         yield url

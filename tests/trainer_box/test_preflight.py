@@ -1,15 +1,18 @@
 """Wrong settings are told before a model is loaded, each in one sentence that says what to set."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shared import health
 from shared.bucket import open_bucket
 from shared.errors import SyncError
 from shared.identity import VERSION
 from shared.types import Json
+from tests.http_servers import LoopbackServer, QuietHandler, listening
 from tests.shared.fake_bucket import MemoryBucket
 from tests.space_env.server import running
 from tests.trainer_box.fake_space import Answer, FakeSpace, fake_space
@@ -193,6 +196,21 @@ def test_an_environment_that_is_not_well_is_waited_for_and_then_told_with_its_st
     space.fixed["/health"] = Answer(503)
     with pytest.raises(SyncError, match="environment at .* is not ready after 0 s .HTTP 503.; is it running"):
         check_environment(space.url)
+
+
+def test_an_environment_whose_status_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "ANSWER_S", 0.5)
+    asked_enough = threading.Event()
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.reply(200, headers={"Content-Length": "1" if self.path == "/status" else "0"})
+            asked_enough.wait(20 if self.path == "/status" else 0)
+
+    with listening(LoopbackServer(Handler)) as url:
+        with pytest.raises(SyncError, match=f"environment at {url} gives no status within 0 s; is it overloaded"):
+            check_environment(url)
+        asked_enough.set()
 
 
 def test_an_environment_out_of_reach_is_one_sentence(free_port: Callable[[], int]) -> None:

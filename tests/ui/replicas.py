@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shared.types import Json
-from tests.http_servers import LoopbackServer, QuietHandler, running
+from tests.http_servers import LoopbackServer, QuietHandler, listening
 
 
 class StubStatus:
@@ -27,5 +27,5 @@ def stub(document: Json) -> Iterator[StubStatus]:
             told.asked += 1
             self.reply(told.status, json.dumps(told.document).encode() if told.status == 200 else b"")
 
-    with running(LoopbackServer(Handler)) as told.url:
+    with listening(LoopbackServer(Handler)) as told.url:
         yield told

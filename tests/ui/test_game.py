@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from shared.wordle import feedback, load_words, secret_for
 from tests.conftest import ROOT, RunningProcess
-from tests.http_servers import LoopbackServer, running
+from tests.http_servers import LoopbackServer, listening
 from tests.space_env.server import get, has_sessions, status, wait_until
 from tests.ui.visits import SEEN_MS, Visit, brightness, visit
 
@@ -208,7 +208,7 @@ def other_site(url: str, tmp_path: Path) -> Iterator[str]:
     (tmp_path / "favicon.ico").touch()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
     server = LoopbackServer(handler)
-    with running(server):
+    with listening(server):
         yield f"http://localhost:{server.server_port}/"
 
 

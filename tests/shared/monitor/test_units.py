@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from shared.monitor.units import Answer, Unit
-from tests.http_servers import LoopbackServer, QuietHandler, running
+from tests.http_servers import LoopbackServer, QuietHandler, listening
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def answering(status: int, body: bytes, seen: list[tuple[str, dict[str, str]]] |
                 seen.append((self.path, dict(self.headers.items())))
             self.reply(status, body)
 
-    with running(LoopbackServer(Handler)) as url:
+    with listening(LoopbackServer(Handler)) as url:
         yield url
 
 
