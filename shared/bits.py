@@ -1,6 +1,5 @@
 """Bit patterns of tensors: dtypes by safetensors' names, and integer views that no float comparison can fool."""
 
-import math
 import reprlib
 from typing import Any
 
@@ -23,7 +22,10 @@ DTYPES: dict[str, torch.dtype] = {
     "I64": torch.int64,
     "BOOL": torch.bool,
 }
+LONGEST_NAME = 1000  # characters
+MOST_DIMENSIONS = 64  # as torch computes with
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_TOO_MANY = 1 << 60  # elements: no machine holds them, and torch would overflow
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -35,17 +37,30 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """Raises SyncError for a tensor that the format has no place for."""
+    if len(name) > LONGEST_NAME:
+        raise SyncError(
+            f"a tensor has a name of {len(name)} characters ({name[:40]!r}...), at most {LONGEST_NAME} fit"
+        )
     return TensorSpec(name, dtype_name(tensor.dtype), tuple(tensor.shape))
 
 
 def parse_spec(name: Any, dtype: Any, shape: Any) -> TensorSpec:
     """A spec as a file states it. Raises ValueError when it describes no tensor of the format."""
-    lengths = shape if isinstance(shape, list) and all(type(item) is int and item >= 0 for item in shape) else None
-    if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in DTYPES or lengths is None:
+    if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in DTYPES or not _is_shape(shape):
         raise ValueError(f"dtype {reprlib.repr(dtype)}, shape {reprlib.repr(shape)}")
-    if math.prod(max(length, 1) for length in lengths) >= 1 << 60:  # no machine holds it, and torch would overflow
-        raise ValueError(f"shape {reprlib.repr(shape)} is too large")
-    return TensorSpec(name, dtype, tuple(lengths))
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"a name of {len(name)} characters, {reprlib.repr(name)}")
+    elements = 1
+    for length in shape:
+        if (elements := elements * max(length, 1)) >= _TOO_MANY:  # at once: the product of all might take hours
+            raise ValueError(f"shape {reprlib.repr(shape)} is too large")
+    return TensorSpec(name, dtype, tuple(shape))
+
+
+def _is_shape(shape: Any) -> bool:
+    is_short = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+    return is_short and all(type(length) is int and length >= 0 for length in shape)
 
 
 def itemsize(dtype: str) -> int:

@@ -22,7 +22,7 @@ from shared.types import FORMAT, Kind, Manifest, TensorSpec
 Encoding = Literal["packed", "coo"]
 
 TABLE = "table"  # the stream of a packed file that holds its table
-LONGEST_TABLE = 100_000_000  # bytes, as of a header
+LONGEST_TABLE = 32_000_000  # bytes: of some 300,000 tensors
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,14 @@ def read_delta(manifest: Manifest, path: Path, held: Mapping[str, TensorSpec]) -
     Raises IntegrityError unless the file is undamaged, is the manifest's, and changes only elements of these.
     """
     header = open_checked(path, Label.of(manifest))
-    for spec, _ in read_table(header):  # before decoding: what a file may unfold to is bounded by what is held
+    changed = read_table(header, min(LONGEST_TABLE, table.longest(held.values())))
+    for spec, _ in changed:  # before decoding: what a file may unfold to is bounded by what is held
         if (known := held.get(spec.name)) != spec:
             raise IntegrityError(
                 f"{path.name} changes tensor {spec.name!r} of {_described(spec)}, "
                 f"what is held is {_described(known) if known else 'no tensor of that name'}"
             )
-    return read_patches(header)
+    return _patches(header, changed)
 
 
 def read_anchor(manifest: Manifest, paths: Sequence[Path]) -> dict[str, torch.Tensor]:
@@ -123,7 +124,11 @@ def read_anchor(manifest: Manifest, paths: Sequence[Path]) -> dict[str, torch.Te
 
 def read_patches(header: Header) -> list[Patch]:
     """The patches of a delta file, all indices within their tensors. Raises IntegrityError on malformed content."""
-    table, tensors = read_table(header), load(header)
+    return _patches(header, read_table(header))
+
+
+def _patches(header: Header, table: Table) -> list[Patch]:
+    tensors = load(header)
     with _naming(header):
         if _encoding(header) == "coo":
             return coo.decode(table, tensors)
@@ -131,14 +136,20 @@ def read_patches(header: Header) -> list[Patch]:
         return packed.decode(table, {name: stream for name, stream in streams.items() if name != TABLE})
 
 
-def read_table(header: Header) -> Table:
-    """The changed tensors of a delta file, each with its number of changed elements."""
+def read_table(header: Header, longest: int = LONGEST_TABLE) -> Table:
+    """The changed tensors of a delta file, each with its number of changed elements.
+
+    Raises IntegrityError when there is none of at most `longest` bytes.
+    """
     with _naming(header):
         if _encoding(header) == "coo":
-            return table.parse(header.metadata.get("tensors", ""))
+            text = header.metadata.get("tensors", "").encode()
+            if len(text) > longest:
+                raise IntegrityError(f"its table has {len(text)} bytes, at most {longest} are read")
+            return table.parse(text)
         found = load(header, [TABLE]) if TABLE in header.tensors else {}
         streams = {name: _as_stream(name, tensor) for name, tensor in found.items()}
-        return table.parse(frames.unfold_text(streams, TABLE, LONGEST_TABLE))
+        return table.parse(frames.unfold_text(streams, TABLE, longest))
 
 
 def _encoding(header: Header) -> str:

@@ -6,7 +6,7 @@ Knows nothing of where in the file it lies, nor of the weights held.
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shared import strict_json
 from shared.bits import parse_spec
@@ -14,6 +14,11 @@ from shared.errors import IntegrityError
 from shared.types import TensorSpec
 
 Table = Sequence[tuple[TensorSpec, int]]
+
+
+def longest(specs: Iterable[TensorSpec]) -> int:
+    """Bytes that a table of these tensors has at most, however its JSON is written."""
+    return 2 + sum(64 + 6 * len(spec.name.encode()) + 22 * len(spec.shape) for spec in specs)
 
 
 def to_text(table: Table) -> str:

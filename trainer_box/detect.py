@@ -1,14 +1,12 @@
-"""What changed since the newest whole version, by bit patterns of the served dtype, a few pieces of tensors at a time.
+"""What changed since the newest whole version, by bit patterns of the served dtype, one tensor at a time.
 
 Always against what the bucket holds, never against the last step: so skipped and failed syncs, several steps per sync,
 any optimizer, -0.0 and sign flips are right by construction.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,37 +16,30 @@ from shared.changes import Change
 from shared.errors import SyncError
 from shared.types import TensorSpec
 
-PIECE = 1 << 21
-"""Elements compared at once: what is needed between the cast and the places of the changes is small, whatever the
-tensor."""
-
-IN_FLIGHT = 4
+PIECE = 1 << 20
+"""Elements that are compared at once: what that takes is small, whatever the tensor."""
+_THREADS = 4
 
 NamedTensors = Iterable[tuple[str, torch.Tensor]]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """The elements of a tensor from `start` on: `given` [n] as it comes, `old` [n] the bits that are held."""
-
-    spec: TensorSpec
-    start: int
-    given: torch.Tensor
-    old: torch.Tensor
-
-
-def served_dtype(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """What the tensor goes out in: `dtype` for a float tensor, when one is given; else its own."""
-    return dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+def _spec_of(name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> TensorSpec:
+    """As the tensor goes out: in `dtype` when that is given and it is a float tensor, else in its own."""
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        place = "on no device" if tensor.is_meta else f"of layout {tensor.layout}"
+        raise SyncError(f"tensor {name!r} is {place}, so it has no elements to compare; load or gather it first")
+    spec = spec_of(name, tensor)
+    return replace(spec, dtype=dtype_name(dtype)) if dtype is not None and tensor.is_floating_point() else spec
 
 
 def copy_all(named: NamedTensors, dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
     """Contiguous CPU copies of all tensors. Raises SyncError when a name comes twice or a dtype is not supported."""
     copies: dict[str, torch.Tensor] = {}
     for name, tensor in named:
-        spec_of(name, out := tensor.detach().to(served_dtype(tensor, dtype)))
+        spec = _spec_of(name, tensor, dtype)
         if name in copies:
             raise SyncError(f"tensor {name!r} was given twice; each parameter is published once")
+        out = tensor.detach().to(DTYPES[spec.dtype])
         copies[name] = out.to("cpu", copy=True, memory_format=torch.contiguous_format)
     if not copies:
         raise SyncError("no tensors were given; every parameter of the model is published")
@@ -60,26 +51,19 @@ def find_changes(named: NamedTensors, held: Mapping[str, torch.Tensor], dtype: t
 
     Raises SyncError for a missing, new, repeated or reshaped tensor, and when an element became NaN or infinite.
     """
-    with ThreadPoolExecutor(IN_FLIGHT, "compare") as pool:
-        found = (change for change in _compared(pool, _pieces(named, held, dtype)) if change.count)
-        changes = [_joined(list(pieces)) for _, pieces in groupby(found, lambda change: change.spec)]
-    for change in changes:
-        _refuse_nonfinite(change)
-    return changes
-
-
-def _pieces(named: NamedTensors, held: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> Iterator[_Piece]:
-    seen: set[str] = set()
-    for name, tensor in named:
-        spec = _checked(name, tensor, held, dtype, seen)
-        given, old = tensor.detach().reshape(-1), bits(held[name])
-        for start in range(0, spec.numel, PIECE):
-            end = start + PIECE
-            yield _Piece(spec, start, given[start:end], old[start:end])
+    changes, seen = list[Change](), set[str]()
+    with ThreadPoolExecutor(_THREADS, "compare") as pool:
+        for name, tensor in named:
+            spec = _checked(name, tensor, held, dtype, seen)
+            change = _compare(pool, spec, tensor.detach().reshape(-1), bits(held[name]))
+            if change.count:
+                _refuse_nonfinite(change)
+                changes.append(change)
     if missing := sorted(held.keys() - seen):
         raise SyncError(
             f"{len(missing)} tensors of the run were not given, such as {missing[0]!r}; publish all of them"
         )
+    return changes
 
 
 def _checked(
@@ -89,30 +73,25 @@ def _checked(
         raise SyncError(f"tensor {name!r} was given twice; each parameter is published once")
     if name not in held:
         raise SyncError(f"tensor {name!r} is new in this run; a run's parameters keep their names (is it wrapped?)")
-    given = TensorSpec(name, dtype_name(served_dtype(tensor, dtype)), tuple(tensor.shape))
-    known = spec_of(name, held[name])
+    given, known = _spec_of(name, tensor, dtype), spec_of(name, held[name])
     if given != known:
         raise SyncError(f"tensor {name!r} is {given.dtype} {given.shape}, the run has {known.dtype} {known.shape}")
     seen.add(name)
     return known
 
 
-def _compared(pool: ThreadPoolExecutor, pieces: Iterable[_Piece]) -> Iterator[Change]:
-    """The changes of each piece, in order. Few are under way at a time: no piece is asked for sooner."""
-    under_way = deque[Future[Change]]()
-    for piece in pieces:
-        under_way.append(pool.submit(_compare, piece))
-        if len(under_way) > IN_FLIGHT:
-            yield under_way.popleft().result()
-    while under_way:
-        yield under_way.popleft().result()
+def _compare(pool: ThreadPoolExecutor, spec: TensorSpec, given: torch.Tensor, held: torch.Tensor) -> Change:
+    """All of one tensor, so that its memory may be used for the next one: `given` flat as it comes, `held` bits."""
 
+    def compare(start: int) -> Change:
+        new = bits(given[start : start + PIECE].to(DTYPES[spec.dtype]))
+        old = held[start : start + PIECE]
+        places = _where(new, old)
+        here = places.cpu()
+        return Change(spec, here + start, old.index_select(0, here), new.index_select(0, places).cpu())
 
-def _compare(piece: _Piece) -> Change:
-    new, old = bits(piece.given.to(DTYPES[piece.spec.dtype])), piece.old
-    places = _where(new, old)
-    here = places.cpu()
-    return Change(piece.spec, here + piece.start, old.index_select(0, here), new.index_select(0, places).cpu())
+    pieces = list(pool.map(compare, range(0, max(spec.numel, 1), PIECE)))
+    return pieces[0] if len(pieces) == 1 else _joined(pieces)
 
 
 def _where(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
@@ -123,8 +102,6 @@ def _where(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
 
 
 def _joined(pieces: Sequence[Change]) -> Change:
-    if len(pieces) == 1:
-        return pieces[0]
     indices, old, new = (torch.cat([getattr(piece, part) for piece in pieces]) for part in ("indices", "old", "new"))
     return Change(pieces[0].spec, indices, old, new)
 

@@ -113,7 +113,11 @@ DELTAS: dict[str, tuple[Build, list[str]]] = {
     "packed: no table": (packed(table=None), ["'table'", "not a zstd frame"]),
     "packed: a table of another kind": (packed(table=b"{}"), ["table", "dict"]),
     "packed: a table that is no text": (packed(table=b"\xff"), ["table", "utf-8"]),
-    "packed: a table without end": (packed(table=bytes(101_000_000)), ["'table'", "101000000 bytes", "at most"]),
+    "packed: a table longer than of all tensors": (packed(table=bytes(10_000)), ["'table'", "10000 bytes", "at most"]),
+    "coo: a table longer than of all tensors": (
+        relabelled(coo(), tensors=" " * 10_000),
+        ["10000 bytes", "at most"],
+    ),
     "packed: no gaps": (packed(gaps=None), ["'gaps'", "missing", "3 bytes"]),
     "packed: no differences": (packed(differences=None), ["'differences'", "missing", "1 bytes"]),
     "packed: differences too many": (packed(differences=b"\2\0"), ["'differences'", "2 bytes", "1 are expected"]),

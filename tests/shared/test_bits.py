@@ -82,3 +82,12 @@ def test_a_name_that_is_no_text_is_a_value_error() -> None:
 
 def test_only_floats_are_floats() -> None:
     assert {name for name in DTYPES if is_float(name)} == {"BF16", "F16", "F32", "F64", "F8_E4M3", "F8_E5M2"}
+
+
+def test_a_name_that_is_too_long_is_refused_by_both_sides() -> None:
+    name = "n" * 1001
+    with pytest.raises(SyncError, match="a name of 1001 characters .'n{40}'...., at most 1000 fit"):
+        spec_of(name, torch.zeros(1))
+    with pytest.raises(ValueError, match="a name of 1001 characters"):
+        parse_spec(name, "F32", [1])
+    assert parse_spec(name[1:], "F32", [1]) == spec_of(name[1:], torch.zeros(1))

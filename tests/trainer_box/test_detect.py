@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.bits import bits, is_float, spec_of
-from shared.changes import Change
 from shared.errors import SyncError
 from tests.shared.weights import (
     Weights,
@@ -52,26 +51,33 @@ def test_changes_are_exactly_the_elements_whose_bits_differ_in_whatever_pieces_t
         assert torch.equal(one.new, other.new)
 
 
-def test_tensors_are_asked_for_as_they_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = {f"w{number}": torch.zeros(8) for number in range(100)}
-    asked, compared, lead = 0, 0, []
-    compare = detect._compare
+def test_a_tensor_is_done_with_before_the_next_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "PIECE", 4)
+    held = {f"w{number}": torch.full((1000,), float(number)) for number in range(20)}
+    gathered = torch.empty(1000)
 
-    def counted(piece: detect._Piece) -> Change:
-        nonlocal compared
-        compared += 1
-        return compare(piece)
+    def gathered_one_by_one() -> Iterator[tuple[str, torch.Tensor]]:
+        for number, name in enumerate(held):
+            gathered.fill_(number)
+            yield name, gathered
+            gathered.fill_(-1)
 
-    def given_one_by_one() -> Iterator[tuple[str, torch.Tensor]]:
-        nonlocal asked
-        for name in held:
-            asked += 1
-            lead.append(asked - compared)
-            yield name, torch.ones(8)
+    assert find_changes(gathered_one_by_one(), held, None) == []
+    assert same(copy_all(gathered_one_by_one(), None), held)
 
-    monkeypatch.setattr(detect, "_compare", counted)
-    assert len(find_changes(given_one_by_one(), held, None)) == 100
-    assert max(lead) <= detect.IN_FLIGHT + 2
+
+@pytest.mark.parametrize(
+    ("tensor", "says"),
+    [
+        (torch.empty(2, device="meta"), "'a' is on no device"),
+        (torch.zeros(2, 2).to_sparse(), "'a' is of layout torch.sparse_coo"),
+    ],
+)
+def test_what_has_no_elements_to_compare_is_refused(tensor: torch.Tensor, says: str) -> None:
+    with pytest.raises(SyncError, match=says):
+        copy_all([("a", tensor)], None)
+    with pytest.raises(SyncError, match=says):
+        find_changes([("a", tensor)], {"a": torch.zeros(tensor.shape)}, None)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, -0.0), (1.0, -1.0), (1.0, 4.0), (1.0, 16.0), (-0.0, 0.0)])
