@@ -202,9 +202,12 @@ class Delivery:
     def _keep_house(self) -> None:
         """On a thread of its own, so that no later version waits for it; one at a time."""
         if self._house is None or not self._house.is_alive():
-            if (work := self._publisher.housekeeping()) is not None:
-                self._house = threading.Thread(target=work, name="housekeeping", daemon=True)
-                self._house.start()
+            self._house = threading.Thread(target=self._work_in_house, name="housekeeping", daemon=True)
+            self._house.start()
+
+    def _work_in_house(self) -> None:
+        if (work := self._publisher.housekeeping()) is not None:
+            work()
 
     def _publish(self, parcel: Parcel) -> Manifest | None:
         """None when the version is not whole; the next one covers it."""

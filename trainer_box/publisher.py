@@ -5,6 +5,7 @@ may run elsewhere; `publish` is both. What is held always is the newest version 
 outcome of a commit is unknown, it is read back before anything else is decided.
 """
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,6 +77,7 @@ class Publisher:
         self._held: Snapshot | None = None
         self._newest: Manifest | None = None  # whose weights are held
         self._unknown: tuple[Manifest, Diff] | None = None
+        self._changing = threading.Lock()  # held while what is held is of no whole version, or has to stay as it is
         self._closed = False
         self._wants_anchor = False
         self._next_version = max(self._writer.spent, after) + 1
@@ -128,7 +130,7 @@ class Publisher:
         self._number(diff.version)
         if diff.number_before != self._next_version or not self.is_settled:
             raise SyncError(f"the diff of version {diff.version} is outdated by a later publish; take it again")
-        with self._heeding_others():
+        with self._changing, self._heeding_others():
             self._writer.hold_claim()
             self._next_version = diff.version + 1  # a number is spent even when what follows fails
             snapshot = self._applied(diff)
@@ -140,7 +142,7 @@ class Publisher:
                 if isinstance(error, OSError):
                     raise SyncError(f"version {diff.version} cannot be prepared on the local disk: {error}") from error
                 raise
-        self._finish(manifest)
+            self._finish(manifest)
         return manifest
 
     def settle(self) -> Manifest | None:
@@ -151,18 +153,23 @@ class Publisher:
         if self._unknown is None:
             return None
         manifest, diff = self._unknown
-        with self._heeding_others():
-            is_whole = self._writer.is_whole(manifest)
-        self._unknown = None
-        if is_whole:
-            self._finish(manifest)
-            return manifest
-        self._take_back(diff)
+        with self._changing:
+            with self._heeding_others():
+                is_whole = self._writer.is_whole(manifest)
+            self._unknown = None
+            if is_whole:
+                self._finish(manifest)
+                return manifest
+            self._take_back(diff)
         return None
 
     def housekeeping(self) -> Work | None:
-        """What is to be done beside the chain, on any thread: an extra anchor uploaded, old data deleted."""
-        return self._housekeeping.work(self._newest, self._held) if self.is_settled else None
+        """What is to be done beside the chain, on any thread: an extra anchor uploaded, old data deleted.
+
+        Where an extra anchor is due, this writes it to the local disk first, and a commit waits until it has.
+        """
+        with self._changing:
+            return self._housekeeping.work(self._newest, self._held) if self.is_settled else None
 
     def adopt(self, named_tensors: NamedTensors) -> Manifest | None:
         """Go on from the run's newest version when these are its weights, without writing; else None."""

@@ -29,6 +29,7 @@ class FakePublisher:
         self.committed: list[tuple[int, Mapping[str, Any]]] = []
         self.rebased = 0
         self.house: list[Callable[[], None]] = []
+        self.looking: Callable[[], None] = lambda: None
 
     def adopt(self, named_tensors: NamedTensors) -> Manifest | None:
         return self.held
@@ -50,6 +51,7 @@ class FakePublisher:
         return manifest_of(version, fingerprint)
 
     def housekeeping(self) -> Callable[[], None] | None:
+        self.looking()
         return self.house.pop(0) if self.house else None
 
     def settle(self) -> Manifest | None:

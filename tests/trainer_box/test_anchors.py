@@ -1,5 +1,9 @@
 """Extra anchors beside the chain: when one is due, also after a resume, and what becomes of one that fails."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from shared import layout
@@ -9,6 +13,7 @@ from tests.shared.fake_bucket import MemoryBucket
 from tests.shared.weights import copies, model, nudge, same
 from tests.trainer_box.publishing import RefusingBucket, anchors, publish, received
 from trainer_box import anchors as anchors_module
+from trainer_box.encode import Files, encode_anchor
 from trainer_box.publisher import Publisher
 
 
@@ -81,6 +86,34 @@ def test_an_extra_anchor_takes_only_the_deltas_that_are_in_it_off_the_chain() ->
     work()
     publish(publisher, weights, 2)
     assert anchors(bucket) == [5, 10]
+
+
+@pytest.mark.usefixtures("chains_of_5")
+def test_the_weights_of_an_extra_anchor_stay_as_they_are_until_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket, begun, committed = MemoryBucket(), threading.Event(), threading.Event()
+    publisher, weights = Publisher(bucket, "r"), model()
+    publisher.publish(weights.items())
+    for seed in range(5):
+        nudge(weights, seed)
+        publisher.commit(publisher.diff(weights.items()))
+
+    def slow(*given: Any) -> Files:
+        begun.set()
+        assert not committed.wait(0.3), "the next version was committed meanwhile"
+        return encode_anchor(*given)
+
+    monkeypatch.setattr(anchors_module, "encode_anchor", slow)
+    with ThreadPoolExecutor(1) as house:
+        preparing = house.submit(publisher.housekeeping)
+        assert begun.wait(30)
+        nudge(weights, 5)
+        publisher.commit(publisher.diff(weights.items()))
+        committed.set()
+        work = preparing.result()
+    assert work is not None
+    work()
+    assert anchors(bucket) == [0, 5]
+    assert same(received(bucket), weights)
 
 
 @pytest.mark.usefixtures("chains_of_5")

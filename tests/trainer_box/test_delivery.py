@@ -223,6 +223,22 @@ def test_whoever_sees_a_version_acknowledged_may_start_the_next_one() -> None:
         assert not bench.delivery.is_busy
 
 
+def test_no_version_waits_until_it_is_found_what_is_to_be_done_beside_the_chain() -> None:
+    bench, begun, free = Bench(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        assert free.wait(DEADLINE_S)
+
+    bench.publisher.looking = slow
+    with bench.delivery:
+        for version in range(3):
+            bench.deliver(version)
+        assert begun.wait(DEADLINE_S)
+        assert bench.delivery.acknowledged == 2
+        free.set()
+
+
 def test_no_version_waits_for_what_is_done_beside_the_chain_and_only_one_such_thing_is_done_at_a_time() -> None:
     bench, begun, free, second = Bench(), threading.Event(), threading.Event(), threading.Event()
 
