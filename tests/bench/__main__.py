@@ -1,4 +1,7 @@
-"""`python -m tests.bench [PART ...]`: all parts, or those named; tables here, and rows in `benchmarks.json`."""
+"""`python -m tests.bench [PART ...]`: all parts, or those named; tables here, and rows in `benchmarks.json`.
+
+There a part's rows replace those that it wrote before, as soon as it has ended; those of other parts stay.
+"""
 
 import json
 import sys
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from shared.types import now
 from tests.bench import (
     apply,
     classes,
@@ -20,7 +24,7 @@ from tests.bench import (
     start,
     trained,
 )
-from tests.bench.rows import Result
+from tests.bench.rows import NotRun, Result, result
 
 OUTPUT = Path("benchmarks.json")
 PARTS: dict[str, Callable[[], Result]] = {
@@ -42,13 +46,21 @@ def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in PARTS]:
         print(f"no part named {unknown[0]!r}; choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    rows = []
     for name in names or PARTS:
-        table, measured = PARTS[name]()
+        table, measured = _run(name)
         Console().print(table)
-        rows += [{"part": name, **row} for row in measured]
-    OUTPUT.write_text(json.dumps(rows, indent=1) + "\n")
+        rows = [{"part": name, "measured_at": now(), **row} for row in measured]
+        others = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else []
+        rows += [row for row in others if row["part"] != name]
+        OUTPUT.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
+
+
+def _run(name: str) -> Result:
+    try:
+        return PARTS[name]()
+    except ImportError as error:
+        return result([NotRun(name, "all of it", str(error))])
 
 
 if __name__ == "__main__":

@@ -89,3 +89,20 @@ def test_a_space_that_is_away_for_some_steps_costs_nothing(script: Script, space
     newest = max(versions())
     assert space.status["version"] == newest
     assert fingerprint_in_bucket() == versions()[newest].fingerprint == saved(8)["fingerprint"]
+
+
+def test_with_accumulated_gradients_and_a_sync_every_second_step_the_end_is_served_too(
+    script: Script, space: FakeSpace
+) -> None:
+    running = script("--max-steps=5", "--weight-sync-steps=2", "--gradient-accumulation-steps=2")
+    assert running.wait(DEADLINE_S) == 0, running.output()
+    assert [(step["step"], step["version"]) for step in records("steps.jsonl")] == [
+        (1, 0),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (5, 2),
+    ]
+    newest = max(versions())
+    assert space.status["version"] == newest
+    assert fingerprint_in_bucket() == versions()[newest].fingerprint == saved(5)["fingerprint"]
