@@ -45,6 +45,15 @@ class Snapshot:
         """Elements of all tensors."""
         return sum(tensor.numel() for tensor in self.tensors.values())
 
+    def recount(self) -> str:
+        """Count the fingerprint anew. Raises IntegrityError when memory no longer holds these weights."""
+        counted, kept = map(fingerprint.to_text, (fingerprint.fingerprint(self.tensors), self.fingerprint))
+        if counted != kept:
+            raise IntegrityError(
+                f"version {self.version} recounts to {counted}, but {kept} was kept: memory is damaged"
+            )
+        return counted
+
     def stage(self, manifest: Manifest, file: Path) -> list[Change]:
         """Decode a delta on these weights and verify what it leads to; nothing is changed yet.
 

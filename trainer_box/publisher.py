@@ -20,7 +20,7 @@ from shared import fingerprint
 from shared.bits import spec_of
 from shared.bucket import Bucket
 from shared.changes import Change
-from shared.errors import FencedError, IntegrityError, SyncError
+from shared.errors import FencedError, SyncError
 from shared.files import Encoding, Label
 from shared.snapshot import Snapshot
 from shared.types import LARGEST_VERSION, Base, Kind, Manifest, checked_run_id, now
@@ -196,7 +196,7 @@ class Publisher:
         """Count the fingerprint of the newest version anew. Raises IntegrityError when memory no longer holds it."""
         if self._held is None or not self.is_settled:
             raise SyncError("no version is known to be whole in the bucket, so there is nothing to recount")
-        return _recount(self._held)
+        return self._held.recount()
 
     def close(self) -> None:
         """Give the run free, after a last recount."""
@@ -287,7 +287,7 @@ class Publisher:
             if files := encode_delta(diff.held, diff.changes, snapshot, self._encoding, folder):
                 return "delta", files
         if diff.changes:
-            _recount(snapshot)
+            snapshot.recount()
         if diff.version == 0 and fingerprint.to_text(snapshot.fingerprint) == self._writer.run.base.fingerprint:
             return "anchor", []
         return "anchor", encode_anchor(self.run_id, snapshot, self._shard_bytes, folder)
@@ -295,12 +295,3 @@ class Publisher:
 
 def _served_base(base: Base, dtype: torch.dtype | None) -> Base:
     return base if dtype is None else replace(base, dtype=spec_of("", torch.empty(0, dtype=dtype)).dtype)
-
-
-def _recount(snapshot: Snapshot) -> str:
-    counted = fingerprint.to_text(fingerprint.fingerprint(snapshot.tensors))
-    if counted != (kept := fingerprint.to_text(snapshot.fingerprint)):
-        raise IntegrityError(
-            f"version {snapshot.version} recounts to {counted}, but {kept} was kept: memory is damaged"
-        )
-    return counted

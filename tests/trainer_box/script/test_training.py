@@ -96,13 +96,8 @@ def test_with_accumulated_gradients_and_a_sync_every_second_step_the_end_is_serv
 ) -> None:
     running = script("--max-steps=5", "--weight-sync-steps=2", "--gradient-accumulation-steps=2")
     assert running.wait(DEADLINE_S) == 0, running.output()
-    assert [(step["step"], step["version"]) for step in records("steps.jsonl")] == [
-        (1, 0),
-        (2, 1),
-        (3, 1),
-        (4, 2),
-        (5, 2),
-    ]
+    assert [step["step"] for step in records("steps.jsonl")] == [1, 2, 3, 4, 5]
+    assert [step["version"] for step in records("steps.jsonl")] == [0, 1, 1, 2, 2]
     newest = max(versions())
     assert space.status["version"] == newest
     assert fingerprint_in_bucket() == versions()[newest].fingerprint == saved(5)["fingerprint"]
