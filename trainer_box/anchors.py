@@ -2,9 +2,9 @@
 
 A receiver that joins has to fetch an anchor and all deltas since. When these have grown to more than the model, and to
 more than 64 MB, or to 256 files, the newest version gets an anchor as another representation: at worst a receiver
-fetches the model, as much again or 64 MB, and the deltas that come while an anchor is uploaded. One that fails is tried
-again after 1, 2, 4, ... more versions: it comes at the latest when the chain has grown by twice what it grew by while
-anchors failed.
+fetches the model, as much again or 64 MB, and the deltas that come while an anchor is uploaded. One that fails is
+tried again after 1, 2, 4, ... more versions: it comes at the latest when the chain has grown by twice what it grew by
+while anchors failed.
 
 The chains that start at the newest two anchors are kept, so that a receiver which has just begun with the older one
 finds it all. Older data goes, and so does that of versions which never became whole, but for the last one tried.
