@@ -8,11 +8,11 @@ from typing import Protocol
 
 import httpx
 
-from shared import strict_json
+from shared import health, strict_json
 from shared.auth import auth_headers
 from shared.types import Json
 
-_TIMEOUT_S = 4.0
+TIMEOUT_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,14 @@ class Unit:
     """One status page. `key` is the bearer key, `hub_token` what the proxy of a private Space asks for."""
 
     def __init__(self, url: str, path: str, key: str = "", hub_token: str = "") -> None:
-        self._client = httpx.Client(headers=auth_headers(url, key, hub_token), timeout=_TIMEOUT_S, trust_env=False)
+        self._headers = auth_headers(url, key, hub_token)
         self._address = url.rstrip("/") + path
 
     def ask(self) -> Answer:
         try:
-            response = self._client.get(self._address)
+            response = health.get(self._address, self._headers, TIMEOUT_S)
+        except TimeoutError:
+            return Answer(problem=f"it gave no whole answer within {TIMEOUT_S:.0f} s")
         except httpx.HTTPError as error:
             return Answer(problem=f"it cannot be reached ({str(error) or type(error).__name__})")
         if response.status_code in (401, 403):
