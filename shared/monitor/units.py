@@ -1,8 +1,11 @@
-"""What a unit says about itself: one GET with a deadline, the answer as plain data or the reason there is none.
+"""What units say about themselves: one GET with a deadline, the answer as plain data or the reason there is none.
 
 Knows addresses and keys, not what the fields of an answer mean.
 """
 
+import threading
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +16,7 @@ from shared.auth import auth_headers
 from shared.types import Json
 
 TIMEOUT_S = 4.0
+PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,34 @@ class Unit:
         if response.status_code != 200:
             return Answer(problem=f"it answered HTTP {response.status_code}")
         return _document(response.content)
+
+
+class Questions:
+    """Asks units at once, each on a thread that no process waits for when it ends. A unit whose last question is still
+    open is not asked again."""
+
+    def __init__(self, units: Mapping[str, Asked]) -> None:
+        self._units = units
+        self._threads: dict[str, threading.Thread] = {}
+        self._answers: dict[str, Answer] = {}
+
+    def ask(self) -> None:
+        for name in self._units:
+            if name not in self._threads or not self._threads[name].is_alive():
+                self._answers.pop(name, None)
+                self._threads[name] = threading.Thread(target=self._put, args=(name,), daemon=True)
+                self._threads[name].start()
+
+    def answers(self) -> dict[str, Answer]:
+        """Once all are there, or after 5 s."""
+        end = time.monotonic() + PATIENCE_S
+        for thread in self._threads.values():
+            thread.join(max(0.0, end - time.monotonic()))
+        silent = Answer(problem=f"it gave no answer within {PATIENCE_S:.0f} s")
+        return {name: self._answers.get(name, silent) for name in self._units}
+
+    def _put(self, name: str) -> None:
+        self._answers[name] = self._units[name].ask()
 
 
 def _document(raw: bytes) -> Answer:
