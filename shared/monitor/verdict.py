@@ -105,7 +105,7 @@ def _without_run(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding("wait", "reading", f"Bucket {snapshot.bucket} is being read.")
     elif snapshot.others:
         there = f"Bucket {snapshot.bucket} has no run {snapshot.pinned}; it has {', '.join(snapshot.others)}"
-        yield Finding("note", "no such run", f"{there}: start a trainer with that run id, or set RUN_ID to another.")
+        yield Finding("note", "no such run", f"{there}: start a trainer with that id, or set another RUN_ID.")
     else:
         yield Finding(
             "wait", "no run yet", f"No run yet in bucket {snapshot.bucket}; start a trainer with this bucket."
