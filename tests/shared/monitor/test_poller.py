@@ -411,6 +411,16 @@ def test_a_run_that_is_left_while_it_is_read_is_not_read_on(tmp_path: Path) -> N
     assert not [path for path in bucket.reads if path.startswith("older/manifests")]
 
 
+def test_a_run_that_a_newer_one_follows_while_it_is_read_is_not_read_on(tmp_path: Path) -> None:
+    write_run(tmp_path, run("older", age_s=9999), chain(1200, run_id="older"))
+    bucket, clock = CountingBucket(tmp_path), Clock()
+    poller = Poller(bucket, clock=clock)
+    poller.poll()
+    write_run(tmp_path, run(), chain(3))
+    assert turns(poller, clock, IDLE_PERIOD_S) <= 2
+    assert [m.run_id for m in poller.look().manifests] == ["r1"] * 3
+
+
 def test_rollouts_of_many_versions_are_kept_for_those_who_asked_last(tmp_path: Path) -> None:
     write_run(tmp_path, run(), chain(300))
     for version in range(300):
