@@ -17,6 +17,7 @@ POLL_S = 2.0
 ANSWER_S = 10.0
 _TOLD_AGAIN_S = 30.0
 _LONGEST = 300
+_LARGEST = 1_000_000
 _HINT = "; check the address, and HF_TOKEN if it is that of a private Space"
 
 Report = Callable[[str], None]
@@ -48,15 +49,22 @@ def wait(what: str, problem: Callable[[], str], deadline_s: float, report: Repor
         time.sleep(min(POLL_S, deadline_s))
 
 
-def get(address: str, headers: Mapping[str, str]) -> httpx.Response:
-    """Raises httpx.HTTPError, and TimeoutError where there is no whole answer in 10 s."""
-    return asyncio.run(_asked(address, dict(headers)))
+def get(address: str, headers: Mapping[str, str], seconds: float | None = None) -> httpx.Response:
+    """Status and content. Raises httpx.HTTPError, also for an answer of more than 1 MB, and TimeoutError where there
+    is no whole answer within `seconds`, by default 10."""
+    return asyncio.run(_asked(address, dict(headers), ANSWER_S if seconds is None else seconds))
 
 
-async def _asked(address: str, headers: dict[str, str]) -> httpx.Response:
+async def _asked(address: str, headers: dict[str, str], seconds: float) -> httpx.Response:
     """httpx's own time limits begin anew with every byte."""
-    async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(trust_env=False, timeout=None) as client:
-        return await client.get(address, headers=headers)
+    content = bytearray()
+    async with asyncio.timeout(seconds), httpx.AsyncClient(trust_env=False, timeout=None) as client:
+        async with client.stream("GET", address, headers=headers) as answer:
+            async for piece in answer.aiter_bytes():
+                content += piece
+                if len(content) > _LARGEST:
+                    raise httpx.HTTPError(f"its answer has more than {_LARGEST:,} bytes")
+    return httpx.Response(answer.status_code, content=bytes(content))
 
 
 def _reason(answer: httpx.Response) -> str:

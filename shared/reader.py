@@ -151,8 +151,13 @@ class RunReader:
 
 
 def _read_run(bucket: Bucket, run_id: str) -> Run:
+    return parsed_run(bucket.read(layout.run_file(run_id)), run_id)
+
+
+def parsed_run(raw: bytes, run_id: str) -> Run:
+    """The run in the `run.json` of a run's folder. Raises IntegrityError for any other."""
     path = layout.run_file(run_id)
-    run = Run.from_json(bucket.read(path), path)
+    run = Run.from_json(raw, path)
     if run.run_id != run_id:
         raise IntegrityError(f"{path} is that of run {run.run_id!r}; a run's folder can be neither renamed nor copied")
     return run

@@ -20,6 +20,24 @@ def parse(raw: bytes | str) -> Any:
     return value
 
 
+def written(value: Any) -> str:
+    """One line that `parse` reads, whatever the value is: a number that is not finite is null, a lone surrogate a
+    question mark, and what JSON has no form for is its `str`."""
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, int):
+        return value
+    return str(value).encode(errors="replace").decode()
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):

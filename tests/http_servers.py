@@ -1,9 +1,10 @@
 """Small HTTP servers on loopback, in a thread of the test's process. Knows nothing of what they answer."""
 
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 _POLL_S, _ENDING_S = 0.02, 10.0
@@ -49,3 +50,25 @@ def listening(server: HTTPServer) -> Iterator[str]:
         server.shutdown()
         thread.join(_ENDING_S)
         server.server_close()
+
+
+@contextmanager
+def dripping(start: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n") -> Iterator[str]:
+    """The address of a server whose answer never ends, though it is never silent."""
+    done = Event()
+
+    def drip() -> None:
+        client, _ = listener.accept()
+        with client, suppress(OSError):
+            client.sendall(start)
+            while not done.wait(0.05):
+                client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=drip)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            done.set()
+            thread.join(_ENDING_S)

@@ -4,7 +4,6 @@ Knows the order of these and what follows when one fails; nothing of training, w
 by itself is tried again for as long as it takes; what cannot is kept for whoever asks.
 """
 
-import json
 import logging
 import threading
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from shared import layout
+from shared import layout, strict_json
 from shared.bucket import Bucket
 from shared.errors import BucketError, FencedError, IntegrityError, SyncError
 from shared.output import say
@@ -229,7 +228,7 @@ class Delivery:
     def _keep(self, rollouts: Sequence[Json], manifest: Manifest) -> None:
         if not rollouts:
             return
-        lines = "".join(json.dumps(rollout, default=str) + "\n" for rollout in rollouts)
+        lines = "".join(strict_json.written(rollout) + "\n" for rollout in rollouts)
         try:
             self._bucket.write(layout.rollouts(manifest.run_id, manifest.version), lines.encode())
         except BucketError as error:  # they are there to be read by people only

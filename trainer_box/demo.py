@@ -151,7 +151,7 @@ def _plan(arguments: DemoArguments) -> Fleet:
     run_id = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     folder = Path("runs", run_id).resolve()
     try:
-        folder.mkdir(parents=True)
+        (folder if stand_in else folder / "bucket").mkdir(parents=True)
     except OSError as error:
         raise SyncError(f"{folder} cannot be made: {error.strerror}; run this where you may write") from error
     free = shutil.disk_usage(folder).free

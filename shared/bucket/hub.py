@@ -23,6 +23,7 @@ from shared.bucket.retries import PATIENT, Limits
 from shared.errors import BucketError, MissingFileError
 
 _BATCH = 500  # files in one call
+_KEPT = 64  # small files that were read last
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class HubBucket:
         self._calls = HubCalls(name, client, limits)
         self._hash_of = hash_of
         self._limits = limits
+        self._kept: dict[str, tuple[Content, bytes]] = {}
 
     @classmethod
     def connect(cls, name: str, token: str | None) -> "HubBucket":
@@ -106,15 +108,29 @@ class HubBucket:
 
         def attempt() -> dict[str, bytes]:
             with explained(what), tempfile.TemporaryDirectory() as folder:
-                items = self._calls.listed(what, paths)
+                listed = {item.path: item for item in self._calls.listed(what, paths)}
+                known = {path: raw for path, item in listed.items() if (raw := self._known(item)) is not None}
+                items = [item for path, item in listed.items() if path not in known]
                 places = [Path(folder, str(number)) for number in range(len(items))]
                 if items:
                     self._calls.fetch_all(what, list(zip(items, places, strict=True)))
                 for item, place in zip(items, places, strict=True):
                     self._check_arrived(what, item, place)
-                return {item.path: place.read_bytes() for item, place in zip(items, places, strict=True)}
+                read = {item.path: place.read_bytes() for item, place in zip(items, places, strict=True)}
+                self._keep({path: (Content.listed(listed[path]), raw) for path, raw in read.items()})
+                return known | read
 
         return self._limits.retried(attempt)
+
+    def _known(self, item: Any) -> bytes | None:
+        """What was read before, where the same is listed still: whoever reads a few files again and again pays for
+        those that have changed."""
+        content, raw = self._kept.get(item.path, (None, b""))
+        return raw if content == Content.listed(item) else None
+
+    def _keep(self, read: dict[str, tuple[Content, bytes]]) -> None:
+        others = {path: kept for path, kept in self._kept.items() if path not in read}
+        self._kept = dict([*others.items(), *read.items()][-_KEPT:])
 
     def files(self, folder: str) -> list[str]:
         # The Hub takes the prefix literally, so the slash keeps out what only begins alike.

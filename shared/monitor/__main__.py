@@ -12,18 +12,21 @@ import string
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, RedirectResponse
 
 from shared.auth import is_address
-from shared.bucket import open_bucket
-from shared.errors import SyncError
+from shared.bucket import LOCAL, Bucket, open_bucket
+from shared.errors import BucketError, SyncError
 from shared.login import Login
 from shared.monitor.app import PATH, build, mount
 from shared.monitor.poller import Poller, Units
 from shared.monitor.units import Unit
+
+_LETTERS = string.ascii_uppercase
 
 
 def build_app(poller: Poller, login: Login | None = None) -> FastAPI:
@@ -51,10 +54,18 @@ def units_of(vllm_urls: Sequence[str], env_url: str | None, env: Mapping[str, st
     token, key = env.get("HF_TOKEN", ""), env.get("VLLM_API_KEY", "")
     replicas = {
         f"Replica {letter}": Unit(url, "/weights/status", key, token)
-        for letter, url in zip(string.ascii_uppercase, vllm_urls, strict=False)
+        for letter, url in zip(_LETTERS, vllm_urls, strict=False)
     }
     environment = Unit(env_url, "/status", env.get("ENV_API_KEY", ""), token) if env_url else None
     return Units(replicas, environment)
+
+
+def existing(name: str, token: str | None) -> Bucket:
+    """The bucket, which the monitor never makes. Raises BucketError where a folder is not there."""
+    folder = Path(name.removeprefix(LOCAL)).expanduser()
+    if name.startswith(LOCAL) and not folder.is_dir():
+        raise BucketError(f"cannot use bucket {name}: there is no folder {folder}; give that of a run's bucket")
+    return open_bucket(name, token)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -87,20 +98,22 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if not arguments.bucket:
         parser.error("no bucket: give --bucket or set BUCKET")
+    if (count := len(arguments.vllm_url)) > len(_LETTERS):
+        parser.error(f"{count} times --vllm-url: no more than {len(_LETTERS)} replicas can be shown")
     return arguments
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     arguments, host = parse(argv, env), env.get("HOST", "127.0.0.1")
     try:
-        bucket = open_bucket(arguments.bucket, env.get("HF_TOKEN"))
+        bucket = existing(arguments.bucket, env.get("HF_TOKEN"))
         login = Login.from_environment(env)
         units = units_of(arguments.vllm_url, arguments.env_url, env)
         listener = bind(host, arguments.port)
     except (SyncError, OSError, ValueError) as error:
         print(f"monitor: {error}", file=sys.stderr)
         return 1
-    with Poller(bucket, env.get("RUN_ID"), units) as poller, suppress(KeyboardInterrupt):
+    with Poller(bucket, env.get("RUN_ID") or None, units) as poller, suppress(KeyboardInterrupt):
         config = uvicorn.Config(
             build_app(poller, login), log_level="warning", access_log=False, timeout_graceful_shutdown=2
         )

@@ -4,29 +4,30 @@ Knows when to look, not how anything is shown. All viewers of a run read the sam
 units are asked only while someone looks, so that a page which nobody has open keeps no paid Space awake.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 from shared import layout
 from shared.bucket import LOCAL, Bucket
-from shared.errors import MissingFileError, SyncError
-from shared.monitor.history import History
+from shared.errors import IntegrityError, SyncError
+from shared.monitor.history import KEPT_ROLLOUTS, History
 from shared.monitor.snapshot import Snapshot
-from shared.monitor.units import Answer, Asked
+from shared.monitor.units import Asked, Questions
+from shared.reader import parsed_run
 from shared.types import Run
 
 PERIOD_S = 2.0
 IDLE_PERIOD_S = 30.0
 LOOKED_S = 10.0
 """Someone who has looked within this time is looking still."""
-RUNS_PERIOD_S = 10.0
+RUNS_PERIOD_S = 20.0
 """How often the Hub is asked for its runs."""
+_LEAVE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,22 @@ class Units:
 
 @dataclass
 class _View:
-    """One choice of a run. `wanted` are versions whose rollouts someone wants to read."""
+    """One choice of a run. `wanted` are versions whose rollouts someone reads, and when last, in that order."""
 
     snapshot: Snapshot
     looked_at: float
-    wanted: set[int] = field(default_factory=set)
+    wanted: dict[int, float] = field(default_factory=dict)
+
+    def want(self, version: int, now: float) -> bool:
+        """Whether that is new, and there was room for it."""
+        is_new, is_full = self.wanted.pop(version, None) is None, len(self.wanted) >= KEPT_ROLLOUTS
+        if is_full:
+            del self.wanted[next(iter(self.wanted))]
+        self.wanted[version] = now
+        return is_new and not is_full
+
+    def forget(self, now: float) -> None:
+        self.wanted = {version: at for version, at in self.wanted.items() if now - at < LOOKED_S}
 
 
 class Poller:
@@ -56,15 +68,16 @@ class Poller:
         units: Units | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        units = units or Units()
         self._bucket = bucket
-        self._pinned = run_id
-        self._units = units or Units()
         self._clock = clock
+        self._replicas = Questions(units.replicas)
+        self._environment = Questions({"": units.environment} if units.environment else {})
         self._runs: dict[str, Run] = {}
-        self._runs_at = clock()
+        self._runs_at = self._due = clock()
         self._histories: dict[str, History] = {}
-        self._nothing = Snapshot(bucket.name, asked=tuple(self._units.replicas))
-        self._views = {"": _View(self._nothing, -LOOKED_S)}
+        self._found = Snapshot(bucket.name, pinned=run_id or "", asked=tuple(units.replicas))  # what is of no one run
+        self._views = {"": _View(self._found, -LOOKED_S)}
         self._number = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -78,9 +91,10 @@ class Poller:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Whatever is being asked or read is given up."""
         self._stopping = True
         self._wake.set()
-        self._thread.join(PERIOD_S)
+        self._thread.join(_LEAVE_S)
 
     def alive(self) -> bool:
         return self._thread.is_alive()
@@ -90,95 +104,128 @@ class Poller:
         `version`, a later snapshot will have that version's rollouts."""
         now = self._clock()
         with self._lock:
-            first = self._views[""].snapshot
-            view = self._views.setdefault(run_id if run_id in self._runs else "", _View(first, now))
-            is_new = not self._is_watched(now) or view.snapshot.run is None
+            key = run_id if run_id in self._runs else ""
+            is_new = key not in self._views
+            if not self._is_watched(now):
+                self._due, is_new = now, True
+            view = self._views.setdefault(key, _View(self._views[""].snapshot, now))
             view.looked_at = now
             if version is not None and version in view.snapshot.rollout_versions:
-                is_new |= version not in view.snapshot.rollouts
-                view.wanted.add(version)
+                is_new |= view.want(version, now)
             snapshot = view.snapshot
         if is_new:
             self._wake.set()
         return snapshot
 
+    def turn(self) -> float:
+        """Do what is to be done now. The seconds until the next turn, unless a look wakes the thread before: what was
+        picked is read then, and nothing else is asked or read more often for that."""
+        now = self._clock()
+        if now < self._due:
+            self._read_histories(now, anew=False)
+            self._publish_all()
+        else:
+            self._due = math.inf  # a look may set it meanwhile
+            self.poll()
+            now = self._clock()
+            with self._lock:
+                self._due = min(self._due, now + (PERIOD_S if self._is_watched(now) else IDLE_PERIOD_S))
+        is_behind = any(history.is_behind for history in self._histories.values())
+        return 0.0 if is_behind else max(0.0, self._due - now)
+
     def poll(self) -> None:
-        """Make the next snapshots."""
+        """Ask and read all anew, and make the next snapshots."""
         now = self._clock()
         with self._lock:
             self._forget(now)
-            chosen = {key: (view.snapshot, set(view.wanted)) for key, view in self._views.items()}
             is_watched = self._is_watched(now)
-        replicas, environment = self._ask() if is_watched else ({}, None)
-        problem = self._read_runs(now)
-        for key, (before, wanted) in chosen.items():
-            found = replace(before, problem=problem, replicas=replicas, environment=environment)
-            self._publish(key, before, found if problem else self._read(key, found, now, wanted))
+        if is_watched:
+            self._replicas.ask()
+            self._environment.ask()
+        self._read_runs(now)
+        self._read_histories(now, anew=True)
+        replicas = self._replicas.answers() if is_watched else {}
+        environment = self._environment.answers().get("") if is_watched else None
+        self._found = replace(self._found, replicas=replicas, environment=environment)
+        self._publish_all()
 
     def _work(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            self.poll()
-            if not any(history.is_behind for history in self._histories.values()):
-                self._wake.wait(PERIOD_S if self._is_watched(self._clock()) else IDLE_PERIOD_S)
+            self._wake.wait(self.turn())
 
     def _is_watched(self, now: float) -> bool:
         return any(now - view.looked_at < LOOKED_S for view in self._views.values())
 
     def _forget(self, now: float) -> None:
-        """Runs that nobody looks at any more are not read any more."""
+        """Runs and versions that nobody looks at any more are not read any more."""
         self._views = {key: view for key, view in self._views.items() if not key or now - view.looked_at < LOOKED_S}
+        for view in self._views.values():
+            view.forget(now)
 
-    def _ask(self) -> tuple[dict[str, Answer], Answer | None]:
-        """All at once: one that does not answer holds up none of the others."""
-        units = self._units
-        with ThreadPoolExecutor(max_workers=1 + len(units.replicas)) as pool:
-            environment = pool.submit(units.environment.ask) if units.environment else None
-            answers = list(pool.map(lambda unit: unit.ask(), units.replicas.values()))
-            replicas = dict(zip(units.replicas, answers, strict=True))
-            return replicas, environment.result() if environment else None
-
-    def _read_runs(self, now: float) -> str:
-        """The problem with that, if any."""
-        if self._runs and now < self._runs_at:
-            return ""
-        try:
-            self._read_new_runs()
-        except SyncError as error:
-            return str(error)
-        self._runs_at = now if self._bucket.name.startswith(LOCAL) else now + RUNS_PERIOD_S
-        self._histories = {
-            run_id: history for run_id, history in self._histories.items() if self._runs.get(run_id) == history.run
-        }
-        return ""
-
-    def _read_new_runs(self) -> None:
-        folders = [name for name in self._bucket.folders() if self._pinned in (None, name)]
-        runs = {name: run for name, run in self._runs.items() if name in folders}
-        for name in folders:
-            path = layout.run_file(name)
-            if name not in runs:
-                with suppress(MissingFileError):  # a folder of something else, or a run that is being created
-                    runs[name] = Run.from_json(self._bucket.read(path), path)
-        self._runs = runs
-
-    def _read(self, key: str, found: Snapshot, now: float, wanted: set[int]) -> Snapshot:
-        runs = tuple(sorted(self._runs.values(), key=lambda run: run.age, reverse=True))
-        run = self._runs.get(key) or (runs[0] if runs else None)
-        if run is None:
-            return replace(self._nothing, number=found.number, replicas=found.replicas, environment=found.environment)
-        history = self._histories.setdefault(run.run_id, History(self._bucket, run))
-        problem = ""
-        try:
-            history.look(now, wanted)
-        except SyncError as error:
-            problem = str(error)
-        return history.written_on(replace(found, runs=runs, problem=problem))
-
-    def _publish(self, key: str, before: Snapshot, found: Snapshot) -> None:
-        if found == before and before.number:
+    def _read_runs(self, now: float) -> None:
+        if now < self._runs_at:
             return
+        try:
+            self._read_run_files()
+        except SyncError as error:
+            self._found = replace(self._found, problem=str(error))
+        else:
+            self._runs_at = now if self._bucket.name.startswith(LOCAL) else now + RUNS_PERIOD_S
+
+    def _read_run_files(self) -> None:
+        """All of them each time: a run may have been replaced by one of the same id."""
+        folders = {layout.run_file(name): name for name in self._bucket.folders()}
+        runs, unreadable = dict[str, Run](), []
+        for path, raw in (self._bucket.read_all(list(folders)) if folders else {}).items():
+            try:
+                runs[folders[path]] = parsed_run(raw, folders[path])
+            except IntegrityError as error:
+                unreadable.append(str(error))
+        pinned = self._found.pinned
+        self._runs = {name: run for name, run in runs.items() if pinned in ("", name)}
+        in_order = tuple(sorted(self._runs.values(), key=lambda run: run.age, reverse=True))
+        others = tuple(sorted(runs.keys() - self._runs.keys()))
+        self._found = replace(self._found, runs=in_order, others=others, unreadable=tuple(unreadable), problem="")
+
+    def _run_of(self, key: str) -> Run | None:
+        """The newest one where there is no such run."""
+        return self._runs.get(key) or next(iter(self._found.runs), None)
+
+    def _read_histories(self, now: float, anew: bool) -> None:
+        """Each once for all who look at it. Without `anew`, only what is not known yet."""
         with self._lock:
-            self._number += 1
-            if key in self._views:
-                self._views[key].snapshot = replace(found, number=self._number)
+            chosen = [(self._run_of(key), tuple(view.wanted)) for key, view in self._views.items()]
+        wanted: dict[Run, list[int]] = {}
+        for run, versions in chosen:
+            if run is not None:
+                wanted.setdefault(run, []).extend(versions)
+        self._histories = {run.run_id: self._history(run) for run in wanted}
+        for history in self._histories.values() if not self._found.problem else ():
+            (history.look if anew or history.is_new else history.read_on)(now, wanted[history.run])
+
+    def _history(self, run: Run) -> History:
+        known = self._histories.get(run.run_id)
+        return known if known is not None and known.run == run else History(self._bucket, run)
+
+    def _publish_all(self) -> None:
+        with self._lock:
+            for key, view in self._views.items():
+                self._publish(view, self._of(key, view))
+
+    def _of(self, key: str, view: _View) -> Snapshot:
+        run, found = self._run_of(key), self._found
+        if found.problem:
+            known, problem = view.snapshot, found.problem
+            return replace(known, problem=problem, replicas=found.replicas, environment=found.environment)
+        if run is None:
+            return found
+        history = self._histories.get(run.run_id)
+        return history.written_on(found) if history else view.snapshot
+
+    def _publish(self, view: _View, found: Snapshot) -> None:
+        before = view.snapshot
+        if before.number and replace(found, number=before.number) == before:
+            return
+        self._number += 1
+        view.snapshot = replace(found, number=self._number)

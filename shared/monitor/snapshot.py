@@ -17,6 +17,8 @@ class Snapshot:
     `runs` are all of the bucket, the newest first; the rest is of `run`. Manifests are in the order of their versions,
     and `unread` of them are still to come. `stored` are the data files that the bucket has now, `extra_anchors` the
     anchors beside the chain, by version. `rollout_versions` have rollouts; those of some are in `rollouts`.
+    `unreadable` tells of folders whose run cannot be read. `pinned` is the one run that is shown, if it is set, even
+    if it is not there, and `others` are then those that it leaves out.
     `problem` says why the bucket could not be read: all else is then the last that could be. `damaged` tells of files
     that are not what they should be. The units have no answer while nobody looks; `asked` are the replicas' names.
     """
@@ -37,6 +39,9 @@ class Snapshot:
     asked: tuple[str, ...] = ()
     replicas: Mapping[str, Answer] = field(default_factory=dict)
     environment: Answer | None = None
+    unreadable: tuple[str, ...] = ()
+    pinned: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def newest(self) -> Manifest | None:

@@ -45,7 +45,8 @@ def verdict(snapshot: Snapshot, now: datetime) -> Verdict:
     """`now` has a time zone."""
     found = sorted(_findings(snapshot, now), key=lambda finding: _RANK.index(finding.level))
     first, others = found[0], [finding.sentence for finding in found[1:]]
-    return Verdict(first.level, first.state, first.sentence, (*others, *_facts(snapshot, now)))
+    unreadable = () if snapshot.run is None else (f"{_unstopped(sentence)}." for sentence in snapshot.unreadable)
+    return Verdict(first.level, first.state, first.sentence, (*others, *unreadable, *_facts(snapshot, now)))
 
 
 def usual_interval(snapshot: Snapshot) -> float | None:
@@ -87,7 +88,7 @@ def _findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 def _of_run(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     run, newest = snapshot.run, snapshot.newest
     if run is None and not snapshot.problem:
-        yield _without_run(snapshot)
+        yield from _without_run(snapshot)
     elif run is not None and newest is None:
         for_long = age(run.created_at, now)
         long = f", for {duration(for_long)} now" if for_long is not None and for_long > _LEAST_SILENCE_S else ""
@@ -97,10 +98,18 @@ def _of_run(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         yield from _of_versions(snapshot, newest, now)
 
 
-def _without_run(snapshot: Snapshot) -> Finding:
+def _without_run(snapshot: Snapshot) -> Iterator[Finding]:
+    for sentence in snapshot.unreadable:
+        yield Finding("bad", "run unreadable", f"{_unstopped(sentence)}.")
     if snapshot.number == 0:
-        return Finding("wait", "reading", f"Bucket {snapshot.bucket} is being read.")
-    return Finding("wait", "no run yet", f"No run yet in bucket {snapshot.bucket}; start a trainer with this bucket.")
+        yield Finding("wait", "reading", f"Bucket {snapshot.bucket} is being read.")
+    elif snapshot.others:
+        there = f"Bucket {snapshot.bucket} has no run {snapshot.pinned}; it has {', '.join(snapshot.others)}"
+        yield Finding("note", "no such run", f"{there}: start a trainer with that id, or set another RUN_ID.")
+    else:
+        yield Finding(
+            "wait", "no run yet", f"No run yet in bucket {snapshot.bucket}; start a trainer with this bucket."
+        )
 
 
 def _of_versions(snapshot: Snapshot, newest: Manifest, now: datetime) -> Iterator[Finding]:

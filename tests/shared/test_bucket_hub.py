@@ -73,6 +73,21 @@ def test_a_batch_with_a_file_of_which_a_part_arrives_is_an_error() -> None:
         bucket_of(client).read_all(["r/a", "r/b"])
 
 
+def test_of_files_that_are_read_again_only_those_that_have_changed_are_fetched() -> None:
+    client = RecordingClient()
+    client.stored = {"r/latest.json": b"one", "r/empty": b"", "r/a": b"a"}
+    bucket = bucket_of(client)
+    for content in (b"one", b"one", b"two"):
+        client.stored["r/latest.json"] = content
+        assert bucket.read_all([*client.stored]) == client.stored
+    assert [call for call in client.calls if call.startswith("get")] == [
+        "get r/latest.json",
+        "get r/empty",
+        "get r/a",
+        "get r/latest.json",
+    ]
+
+
 def test_a_file_is_written_once() -> None:
     client = RecordingClient()
     bucket_of(client).write("r/a", b"one")

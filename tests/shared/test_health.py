@@ -1,14 +1,12 @@
 """Waiting for a unit tells what it answers, when that changes and now and then, and ends."""
 
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
 from shared import health
 from shared.errors import SyncError
+from tests.http_servers import LoopbackServer, QuietHandler, dripping, listening
 from tests.trainer_box.fake_space import Answer, fake_space
 
 
@@ -51,23 +49,13 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest
         assert health.problem_of(url, {}) == "no answer within 0 s"
 
 
-@contextmanager
-def dripping() -> Iterator[str]:
-    """A server whose answer never ends, though it is never silent."""
-    done = threading.Event()
+def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
+    class Endless(QuietHandler):
+        def do_GET(self) -> None:
+            self.reply(200, b"", {"Content-Length": "10000000000"})
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(bytes(100_000))
 
-    def drip() -> None:
-        client, _ = listener.accept()
-        with client, suppress(OSError):
-            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-            while not done.wait(0.05):
-                client.sendall(b"x")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=drip)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            done.set()
-            thread.join()
+    with listening(LoopbackServer(Endless)) as url:
+        assert health.problem_of(url, {}) == "HTTPError: its answer has more than 1,000,000 bytes"

@@ -1,6 +1,8 @@
+import math
+
 import pytest
 
-from shared.strict_json import parse
+from shared.strict_json import parse, written
 
 
 def test_plain_documents_are_parsed_from_bytes_and_text() -> None:
@@ -31,3 +33,17 @@ def test_plain_documents_are_parsed_from_bytes_and_text() -> None:
 def test_anything_else_is_a_value_error(raw: bytes) -> None:
     with pytest.raises(ValueError):
         parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ({"a": [1, 2.5, None, True, "\u00e9"]}, {"a": [1, 2.5, None, True, "\u00e9"]}),
+        ([math.inf, -math.inf, (math.nan,)], [None, None, [None]]),
+        ({"\ud83d": "x\udfff", 5: "\U0001f600"}, {"?": "x?", "5": "\U0001f600"}),
+        ({"a": {3}, "b": b"x"}, {"a": "{3}", "b": "b'x'"}),
+    ],
+)
+def test_what_is_written_can_be_parsed(value: object, read: object) -> None:
+    assert parse(written(value)) == read
+    assert "\n" not in written(value)

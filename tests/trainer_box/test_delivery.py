@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared import strict_json
 from shared.errors import BucketError, FencedError, IntegrityError, SyncError
 from shared.types import DataFile, Json, Manifest, now
 from tests.shared.fake_bucket import MemoryBucket
@@ -204,6 +205,19 @@ def test_a_refusal_is_kept() -> None:
     bench.deliver(1)
     assert bench.delivery.failure is refusal
     assert (bench.delivery.acknowledged, bench.heard) == (-1, [])
+
+
+def test_rollouts_are_strict_json_whatever_is_in_them() -> None:
+    bench = Bench()
+    bench.deliver(
+        1, {"numbers": {"reward": float("inf"), "ratio": float("nan")}, "content": "a \ud83d b", "words": {3}}
+    )
+    (line,) = bench.bucket.stored["run/rollouts/000001.jsonl"].splitlines()
+    assert strict_json.parse(line) == {
+        "numbers": {"reward": None, "ratio": None},
+        "content": "a ? b",
+        "words": "{3}",
+    }
 
 
 def test_rollouts_that_cannot_be_stored_hold_nothing_up() -> None:

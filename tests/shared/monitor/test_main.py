@@ -27,6 +27,11 @@ def test_arguments_win_over_settings() -> None:
         (["--bucket", "a/b"], {"PORT": "x"}, "'x' is not a number from 1 to 65535"),
         (["--bucket", "a/b", "--vllm-url", "localhost:80"], {}, "is not an address"),
         (["--bucket", "a/b", "--env-url", "http://[::1"], {}, "is not an address"),
+        (
+            ["--bucket", "a/b", *["--vllm-url=http://h:1"] * 27],
+            {},
+            "27 times --vllm-url: no more than 26 replicas can be shown",
+        ),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(
@@ -56,3 +61,15 @@ def test_a_bucket_that_cannot_be_used_is_one_sentence(tmp_path: Path, capsys: py
     assert main(["--bucket", f"local:{tmp_path}/file/bucket"], {}) == 1
     said = capsys.readouterr().err
     assert said.startswith("monitor: cannot use ") and said.count("\n") == 1
+
+
+def test_a_folder_that_is_not_there_is_one_sentence_and_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mistyped" / "bucket"
+    assert main(["--bucket", f"local:{folder}"], {}) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        f"monitor: cannot use bucket local:{folder}: there is no folder {folder}; give that of a run's bucket\n"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -10,48 +10,16 @@ import torch
 
 from shared import layout
 from shared.bucket import open_bucket
-from shared.bucket.folder import FolderBucket
 from shared.monitor import history
 from shared.monitor.poller import LOOKED_S, RUNS_PERIOD_S, Poller, Units
-from shared.monitor.snapshot import Snapshot
 from shared.monitor.units import Answer
 from shared.types import End
 from tests.shared.fake_bucket import MemoryBucket
+from tests.shared.monitor.polling import Clock, CountingBucket, CountingUnit, polled
 from tests.shared.monitor.runs import at, chain, run, write_run
 from trainer_box.publisher import Publisher
 
 DEADLINE_S = 20.0
-
-
-class CountingBucket(FolderBucket):
-    """Records the paths that are read."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(f"local:{root}", root)
-        self.reads: list[str] = []
-
-    def read(self, path: str) -> bytes:
-        self.reads.append(path)
-        return super().read(path)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class CountingUnit:
-    """Counts how often it is asked."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def ask(self) -> Answer:
-        self.asked += 1
-        return Answer({"version": self.asked})
 
 
 @pytest.fixture
@@ -67,12 +35,6 @@ def publisher(bucket: CountingBucket) -> Iterator[Publisher]:
 
 def publish(publisher: Publisher, value: float) -> None:
     publisher.publish([("w", torch.full((64,), value))], {"reward": value})
-
-
-def polled(poller: Poller, run_id: str = "", version: int | None = None) -> Snapshot:
-    poller.look(run_id, version)
-    poller.poll()
-    return poller.look(run_id, version)
 
 
 def test_before_the_first_look_nothing_is_known(bucket: CountingBucket) -> None:
@@ -92,15 +54,15 @@ def test_versions_appear_in_order_with_the_trainers_numbers(bucket: CountingBuck
     assert [(m.version, m.trainer["reward"]) for m in poller.look().manifests] == [(0, 0.1), (1, 0.2), (2, 0.3)]
 
 
-def test_run_files_and_manifests_are_read_once(bucket: CountingBucket, publisher: Publisher) -> None:
+def test_manifests_are_read_once(bucket: CountingBucket, publisher: Publisher) -> None:
     publish(publisher, 0.1)
     publish(publisher, 0.2)
     poller = Poller(bucket)
     bucket.reads.clear()
     for _ in range(3):
         poller.poll()
-    once = [path for path in bucket.reads if path != layout.pointer("r1")]
-    assert sorted(once) == [layout.manifest("r1", 0), layout.manifest("r1", 1), layout.run_file("r1")]
+    once = [path for path in bucket.reads if path.startswith(layout.manifests("r1"))]
+    assert sorted(once) == [layout.manifest("r1", 0), layout.manifest("r1", 1)]
 
 
 def test_a_snapshot_is_replaced_only_when_something_changed(bucket: CountingBucket, publisher: Publisher) -> None:
@@ -136,7 +98,8 @@ def test_a_run_that_nobody_looks_at_any_more_is_not_read(tmp_path: Path) -> None
     clock.now += LOOKED_S
     bucket.reads.clear()
     poller.poll()
-    assert bucket.reads == [layout.pointer("newer")]
+    assert layout.pointer("newer") in bucket.reads
+    assert [path for path in bucket.reads if path.startswith("older/")] == [layout.run_file("older")]
 
 
 def test_a_folder_without_a_run_is_left_out(bucket: CountingBucket) -> None:
@@ -213,13 +176,15 @@ def test_rollouts_of_the_newest_versions_are_there_and_of_others_when_wanted(tmp
     assert polled(poller, version=3).rollouts[3] == ({"version": 3},)
 
 
-def test_rollouts_that_are_no_json_are_a_sentence(tmp_path: Path) -> None:
-    write_run(tmp_path, run(), chain(2))
+def test_a_line_of_rollouts_that_is_no_json_is_left_out_and_a_file_without_any_is_a_sentence(tmp_path: Path) -> None:
+    write_run(tmp_path, run(), chain(3))
     bucket = CountingBucket(tmp_path)
-    bucket.write(layout.rollouts("r1", 1), b'{"version": 1}\n{"a": NaN}\n')
+    bucket.write(layout.rollouts("r1", 1), b'{"version": 1}\n{"a": NaN}\n\n{"a": "\\ud83d"}\n')
+    bucket.write(layout.rollouts("r1", 2), b'{"a": NaN}\n')
     snapshot = polled(Poller(bucket))
-    assert snapshot.rollouts == {}
-    assert layout.rollouts("r1", 1) in snapshot.damaged[0]
+    assert snapshot.rollouts == {1: ({"version": 1},)}
+    (sentence,) = snapshot.damaged
+    assert sentence == f"{layout.rollouts('r1', 2)} has no line that is a JSON object"
 
 
 def test_the_end_of_a_run_counts_until_it_goes_on(tmp_path: Path) -> None:
@@ -232,22 +197,30 @@ def test_the_end_of_a_run_counts_until_it_goes_on(tmp_path: Path) -> None:
     assert snapshot.end is not None and not snapshot.has_ended
 
 
-def test_a_bucket_that_is_no_folder_is_listed_only_when_its_pointer_has_moved() -> None:
+def test_on_the_hub_a_new_version_costs_two_calls_and_no_list() -> None:
     bucket, clock = MemoryBucket(name="me/mine"), Clock()
     with Publisher(bucket, "r1") as publisher:
-        publish(publisher, 0.1)
+        weights = torch.zeros(4096)
+        publisher.publish([("w", weights)])
         poller = Poller(bucket, clock=clock)
-        for _ in range(3):  # rollouts come a moment after the pointer, so it is listed twice
-            poller.poll()
+        poller.poll()
         bucket.calls.clear()
         clock.now += RUNS_PERIOD_S - 1
         poller.poll()
-        assert bucket.calls == [f"read {layout.pointer('r1')}"]
-        publish(publisher, 0.2)
+        assert bucket.calls == ["read 3 files"], "the pointer, and what may come after the newest version"
+        weights[0] = 1.0
+        publisher.publish([("w", weights)])
+        bucket.write(layout.rollouts("r1", 0), b'{"version": 0}\n')
         bucket.calls.clear()
         poller.poll()
-        assert f"list {layout.manifests('r1')}" in bucket.calls
-        assert [m.version for m in poller.look().manifests] == [0, 1]
+        assert bucket.calls == ["read 3 files", "read 1 files"]
+        snapshot = poller.look()
+        assert [m.version for m in snapshot.manifests] == [0, 1]
+        assert {file.path for m in snapshot.manifests for file in m.files} == snapshot.stored
+        assert snapshot.rollouts == {0: ({"version": 0},)}
+        bucket.write(layout.end("r1", 1), End("r1", 1, at(0)).to_json())
+        poller.poll()
+        assert poller.look().has_ended
 
 
 def test_the_thread_polls_until_the_end_of_its_context(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from shared.monitor import units
 from shared.monitor.units import Answer, Unit
-from tests.http_servers import LoopbackServer, QuietHandler, listening
+from tests.http_servers import LoopbackServer, QuietHandler, dripping, listening
 
 
 @contextmanager
@@ -56,3 +57,15 @@ def test_a_unit_that_is_not_there_is_a_sentence(free_port: Callable[[], int]) ->
     assert answer.document == {}
     assert answer.problem.startswith("it cannot be reached (")
     assert "secret-key" not in answer.problem
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_unit_that_answers_byte_by_byte_is_not_waited_for(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "TIMEOUT_S", 0.5)
+    with dripping(start) as url:
+        assert Unit(url, "/status").ask() == Answer(problem="it gave no whole answer within 0 s")
+
+
+def test_of_an_answer_that_is_too_long_there_is_a_sentence() -> None:
+    with answering(200, b" " * 1_000_001) as url:
+        assert Unit(url, "/status").ask().problem == "it cannot be reached (its answer has more than 1,000,000 bytes)"

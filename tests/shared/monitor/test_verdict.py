@@ -34,6 +34,18 @@ def said(snapshot: Snapshot) -> Verdict:
         (Snapshot("local:/b"), "wait", "reading", "Bucket local:/b is being read."),
         (NOTHING, "wait", "no run yet", "No run yet in bucket local:/b; start a trainer with this bucket."),
         (
+            replace(NOTHING, pinned="typo", others=("r1", "r2")),
+            "note",
+            "no such run",
+            "Bucket local:/b has no run typo; it has r1, r2: start a trainer with that id, or set another RUN_ID.",
+        ),
+        (
+            replace(NOTHING, unreadable=("r0/run.json has format 1.",)),
+            "bad",
+            "run unreadable",
+            "r0/run.json has format 1.",
+        ),
+        (
             replace(NOTHING, problem="HTTP 403: the token lacks access; make another."),
             "bad",
             "bucket unreadable",
@@ -203,3 +215,9 @@ def test_a_time_that_is_none_is_left_out() -> None:
 def test_an_environment_that_is_away_is_a_finding() -> None:
     found = said(replace(showing(*chain(3)), environment=Answer(problem="it answered HTTP 503")))
     assert (found.state, found.headline) == ("environment unreachable", "Environment: it answered HTTP 503.")
+
+
+def test_a_run_that_cannot_be_read_is_a_note_beside_one_that_can() -> None:
+    found = said(showing(*chain(3), unreadable=("r0/run.json has format 1",)))
+    assert (found.level, found.headline) == ("good", "Running, version 2.")
+    assert "r0/run.json has format 1." in found.notes
