@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.monitor.numbers import number_in
+from shared.monitor.numbers import number_in, whole_in
 from shared.monitor.snapshot import Snapshot
 from shared.monitor.words import number
 from shared.types import Json
@@ -79,9 +79,9 @@ def _is_chosen(rollout: Json, choice: Choice) -> bool:
 def _game(version: int, rollout: Json) -> Json:
     numbers, turns = _numbers(rollout), list(_turns(rollout))[:MOST_TURNS]
     solved = numbers.get("environment/solved")
-    played_by = number_in(rollout.get("version"))
+    played_by = whole_in(rollout.get("version"))
     return {
-        "title": f"Version {version}" + (f", played by {played_by:.0f}" if played_by not in (None, version) else ""),
+        "title": f"Version {version}" + (f", played by {played_by}" if played_by not in (None, version) else ""),
         "outcome": "" if solved is None else "solved" if solved > 0 else "not solved",
         "reward": number(numbers.get("reward"), "+.2f"),
         "parts": [

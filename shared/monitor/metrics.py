@@ -18,6 +18,9 @@ from shared.types import Json, Manifest
 COLOURS = ("#2563eb", "#16a34a", "#ca8a04", "#9333ea", "#dc2626")
 """Of a plot's lines, in their order; seen on light and on dark."""
 
+_COLUMNS = {"version": "int64", "value": "float64", "line": "str"}
+"""With their types: without rows pandas would take all for text, and a page's axes stay what they were at first."""
+
 Source = Callable[[Snapshot], Points]
 
 
@@ -57,7 +60,7 @@ class Plot:
             for line, source in self.lines.items()
             for version, value in thin(source(snapshot), most)
         ]
-        return pd.DataFrame(rows, columns=["version", "value", "line"])
+        return pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS)
 
 
 def _trained(key: str) -> Source:

@@ -6,7 +6,7 @@ An answer is another program's word: what is not of the expected type counts as 
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.monitor.numbers import number_in
+from shared.monitor.numbers import number_in, whole_in
 from shared.monitor.snapshot import Snapshot
 from shared.monitor.units import Answer
 from shared.monitor.words import NOTHING, age, duration
@@ -76,7 +76,7 @@ def _replica(name: str, answer: Answer, snapshot: Snapshot) -> Replica:
         return Replica(name, problem=answer.problem)
     said, counters = answer.document, answer.document.get("counters")
     counted = counters if isinstance(counters, dict) else {}
-    version, run_id, mark = _whole(said.get("version")), _text(said.get("run_id")), _text(said.get("fingerprint"))
+    version, run_id, mark = whole_in(said.get("version")), _text(said.get("run_id")), _text(said.get("fingerprint"))
     is_same = snapshot.run is not None and run_id == snapshot.run.run_id
     return Replica(
         name,
@@ -87,10 +87,10 @@ def _replica(name: str, answer: Answer, snapshot: Snapshot) -> Replica:
         lag=_lag(snapshot, version) if is_same else None,
         verified=_is_verified(snapshot, version, mark) if is_same else None,
         last_error=_text(said.get("last_error")),
-        failed=_whole(counted.get("failed")) or 0,
-        undone=_whole(counted.get("undone")) or 0,
-        lost=_whole(counted.get("lost")) or 0,
-        recounts=_whole(counted.get("recounts")) or 0,
+        failed=whole_in(counted.get("failed")) or 0,
+        undone=whole_in(counted.get("undone")) or 0,
+        lost=whole_in(counted.get("lost")) or 0,
+        recounts=whole_in(counted.get("recounts")) or 0,
         recounted_at=_text(said.get("recounted_at")),
     )
 
@@ -139,10 +139,6 @@ def _fallbacks(replica: Replica) -> str:
 def _audit(replica: Replica, now: datetime) -> str:
     since = age(replica.recounted_at, now)
     return f"{duration(since)} ago, {replica.recounts} in all" if since is not None else f"{replica.recounts} in all"
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _text(value: object) -> str:

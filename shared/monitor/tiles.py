@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from statistics import fmean, median
 
-from shared.monitor.numbers import full_bytes, number_in, series, value_of
+from shared.monitor.numbers import full_bytes, number_in, number_of, series
 from shared.monitor.pauses import pauses_of
 from shared.monitor.replicas import level_of, replicas_of
 from shared.monitor.snapshot import Snapshot
@@ -38,7 +38,7 @@ def _tile(label: str, value: str, note: str, level: str = "") -> Json:
 
 
 def _version(newest: Manifest, now: datetime) -> Json:
-    since, step, steps = age(newest.created_at, now), value_of(newest, "step"), value_of(newest, "max_steps")
+    since, step, steps = age(newest.created_at, now), number_of(newest, "step"), number_of(newest, "max_steps")
     ago = f"{duration(since)} ago" if since is not None else ""
     of = f"step {step:.0f} of {steps:.0f}, " if step is not None and steps is not None else ""
     return _tile("Policy version", str(newest.version), of + ago)
@@ -59,8 +59,8 @@ def _solved(snapshot: Snapshot) -> Json:
 
 
 def _staleness(newest: Manifest) -> Json:
-    mean, limit = value_of(newest, "sample/staleness_mean"), value_of(newest, "sample/staleness_limit")
-    dropped = value_of(newest, "sample/dropped_stale_total") or 0
+    mean, limit = number_of(newest, "sample/staleness_mean"), number_of(newest, "sample/staleness_limit")
+    dropped = number_of(newest, "sample/dropped_stale_total") or 0
     of = f"limit {limit:.0f} versions" if limit is not None else "versions"
     return _tile("Staleness", number(mean, ".1f"), f"{of}, {dropped:.0f} dropped", "note" if dropped else "")
 
