@@ -116,6 +116,7 @@ def _plot(plot: Plot) -> tuple[Any, gr.HTML]:
             color_map=plot.colours,
             x_title="policy version",
             y_title=" ",
+            x_axis_format="d",
             y_axis_format=plot.form,
             height=170,
             elem_classes="drawing",

@@ -88,6 +88,8 @@ class History:
         self._extra_anchors |= self._parsed(extra, layout.anchor_manifest, self._reader.parsed)
         if ends := layout.by_version(files(layout.ends(run_id))):
             self._read_end(max(ends))
+        else:
+            self._end = None  # the run goes on
 
     def _read_end(self, version: int) -> None:
         if self._end is None or self._end.version != version:

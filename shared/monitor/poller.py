@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -178,7 +179,16 @@ class Poller:
     def _publish(self, key: str, before: Snapshot, found: Snapshot) -> None:
         if found == before and before.number:
             return
+        found = replace(found, arrived_at=_arrival(before, found))
         with self._lock:
             self._number += 1
             if key in self._views:
                 self._views[key].snapshot = replace(found, number=self._number)
+
+
+def _arrival(before: Snapshot, found: Snapshot) -> datetime | None:
+    """When the newest version came."""
+    if before.run is None or before.run != found.run:
+        return None
+    has_newer = found.newest is not None and (before.newest is None or before.newest.version < found.newest.version)
+    return datetime.now(UTC) if has_newer else before.arrived_at

@@ -4,6 +4,8 @@ import math
 from datetime import datetime
 
 NOTHING = "-"
+SHORT = 40
+"""Letters of what should be a word or a name."""
 
 
 def size(nbytes: float) -> str:
@@ -45,3 +47,8 @@ def age(then: str, now: datetime) -> float | None:
 def listed(names: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def cut(text: str, most: int = 300) -> str:
+    """What another program wrote, no longer than a page has room for."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most} characters more)"
