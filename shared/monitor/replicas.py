@@ -128,6 +128,8 @@ def _of_state(replica: Replica) -> Finding | None:
     if replica.state == "dirty":
         lost = f"{name} has lost its weights and answers nothing until they are back"
         return Finding("bad", "replica dirty", f"{lost}{why}")
+    if not replica.state and not replica.run_id:
+        return Finding("bad", "says nothing", f"{name} answers, but does not say what it serves.")
     if replica.verified is False:
         mark = (
             f"with fingerprint {cut(replica.fingerprint, SHORT)}, not"
