@@ -22,6 +22,14 @@ HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><img src=http://example.test/pixel.png>"
     "<script>document.title='owned'</script>${document.title='owned'} `{{this}}` ![](http://example.test/x.png)"
 )
+DRAWN = """() => [...document.querySelectorAll(".plot")].map(plot => [
+  plot.id,
+  [...plot.querySelectorAll("svg .role-axis-label text")].map(label => label.textContent),
+  [...plot.querySelectorAll("svg .mark-line path")].map(line => [
+    line.getAttribute("stroke"), line.getBBox().width > 100,
+  ]),
+])"""
+"""Of each plot the labels of its axes, and of its lines the colour and whether something is to be seen."""
 REFRESH: Json = {"data": [None] * 5, "fn_index": 0, "session_hash": "abc"}
 
 
@@ -64,6 +72,24 @@ def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
             visited.wait_for("#head-reward", f"{reward:+.2f}")
     assert visited.errors == []
     assert visited.asked_elsewhere(running.url) == []
+
+
+def test_a_page_that_was_opened_before_the_run_draws_as_one_that_was_opened_after_it(
+    browser: Browser, running: Monitor
+) -> None:
+    running.reset()
+    early = visit(browser, f"{running.url}/monitor/")
+    early.wait_for(".verdict h1", "No run yet")
+    expect(early.page.locator("#plot-duration svg")).to_be_visible(timeout=SEEN_MS)
+    fill(running, "awaited")
+    early.wait_for(".tile .value", "59")
+    late = looked(browser, running)
+    for visited in (early, late):
+        expect(visited.page.locator("#plot-duration svg .mark-line path").first).to_be_visible(timeout=SEEN_MS)
+    drawn = late.page.evaluate(DRAWN)
+    assert len(drawn) == 14 and drawn[0][2] == [["#2563eb", True]]
+    early.page.wait_for_function(f"drawn => JSON.stringify(({DRAWN})()) === JSON.stringify(drawn)", arg=drawn)
+    assert early.errors == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
