@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from shared.bucket import open_bucket
 from shared.types import Json
-from tests.shared.monitor.runs import rollout, serving
+from tests.shared.monitor.runs import fingerprint, rollout, serving
 from tests.ui.monitors import Monitor, free_port, served, training
 from tests.ui.visits import SEEN_MS, Visit, brightness, visit
 from trainer_box.publisher import Publisher
@@ -66,9 +66,9 @@ def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
     with Publisher(open_bucket(f"local:{running.folder}"), "fresh") as publisher:
         for version, reward in enumerate((0.25, 0.5)):
             told = {"reward": reward}
-            fingerprint = publisher.publish([("w", torch.full((64,), reward))], told).fingerprint
+            published = publisher.publish([("w", torch.full((64,), reward))], told)
             visited.wait_for(".verdict h1", f"Running, version {version}")
-            visited.wait_for("#versions", fingerprint)
+            visited.wait_for("#versions", published.fingerprint)
             visited.wait_for("#head-reward", f"{reward:+.2f}")
     assert visited.errors == []
     assert visited.asked_elsewhere(running.url) == []
@@ -102,6 +102,8 @@ def test_it_can_be_read_at_any_width_and_in_the_dark_and_axe_finds_nothing_serio
     visited.wait_for(".game h3", "Version 59")
     expect(visited.page.locator("#plot-duration svg")).to_be_visible(timeout=SEEN_MS)
     assert visited.page.evaluate("document.documentElement.scrollWidth") <= width
+    seen = visited.page.locator("#replicas-view td", has_text=fingerprint(59)).bounding_box()
+    assert seen is not None and seen["x"] + seen["width"] <= width, "without scrolling"
     text = visited.page.locator(".verdict h1").evaluate("element => getComputedStyle(element).color")
     assert brightness(text) < 60 if scheme == "light" else brightness(text) > 200
     picture = visited.save_screenshot(f"monitor-{scheme}-{width}")
