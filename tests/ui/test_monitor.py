@@ -68,7 +68,7 @@ def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
         for version, reward in enumerate((0.25, 0.5)):
             told = {"reward": reward}
             published = publisher.publish([("w", torch.full((64,), reward))], told)
-            visited.wait_for(".verdict h1", f"Running, version {version}")
+            visited.wait_for(".verdict li", f"Running, version {version}")
             visited.wait_for("#versions", published.fingerprint)
             visited.wait_for("#head-reward", f"{reward:+.2f}")
     assert visited.errors == []
