@@ -11,6 +11,9 @@ from shared.errors import IntegrityError
 
 Json = dict[str, Any]
 
+LARGEST = 2**63 - 1
+"""A number beyond 64 bits is none of ours, and cannot be counted with."""
+
 
 class Document:
     """A JSON object whose fields are asked for by type; an error names the file and the field."""
@@ -45,6 +48,8 @@ class Document:
         value: int = self._get(key, int, "a whole number")
         if value < 0:
             raise IntegrityError(f"{self._source}: field {key!r} is negative: {value}")
+        if value > LARGEST:
+            raise IntegrityError(f"{self._source}: field {key!r} is beyond 64 bits")
         return value
 
     def version(self, key: str, largest: int) -> int:
@@ -69,6 +74,8 @@ class Document:
         value: dict[str, float] = self.object(key)
         if any(isinstance(item, bool) or not isinstance(item, int | float) for item in value.values()):
             raise IntegrityError(f"{self._source}: field {key!r} holds something that is not a number")
+        if any(abs(item) > LARGEST for item in value.values()):
+            raise IntegrityError(f"{self._source}: field {key!r} holds a number beyond 64 bits")
         return value
 
     def array(self, key: str) -> list[Any]:

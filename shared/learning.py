@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
+from shared.document import LARGEST
+
 WINDOW = 10
 LEAST_STEPS = 40
 
@@ -23,8 +25,9 @@ class Learning:
 
 
 def learning(rewards: Sequence[float | None]) -> Learning | None:
-    """None for a run that is too short to tell. A reward that is not there or not finite does not count."""
-    known = [reward for reward in rewards if reward is not None and math.isfinite(reward)]
+    """None for a run that is too short to tell. A reward that is not there, not finite or beyond 64 bits
+    does not count."""
+    known = [reward for reward in rewards if reward is not None and abs(reward) <= LARGEST]
     if len(known) < LEAST_STEPS:
         return None
     first, last = known[:WINDOW], known[-WINDOW:]

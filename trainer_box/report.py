@@ -80,9 +80,9 @@ def _sync_cells(step: Json) -> list[str]:
         return ["-"] * 4
     return [
         step["kind"],
-        _kilobytes(step["payload_bytes"]),
-        f"{step['sparsity']:.3f}",
-        f"{step['pause_ms']:.0f}",
+        _kilobytes(step.get("payload_bytes")),
+        _number(step.get("sparsity"), ".3f"),
+        _number(step.get("pause_ms"), ".0f"),
     ]
 
 

@@ -23,7 +23,8 @@ from trainer_box.connections import Connections, connect
 from trainer_box.delivery import Delivery, Sync
 from trainer_box.deploy.pausing import pause
 from trainer_box.detect import copy_all
-from trainer_box.ending import note_end
+from trainer_box.ending import INTERRUPTED as WAS_INTERRUPTED
+from trainer_box.ending import Ending
 from trainer_box.entry import INTERRUPTED
 from trainer_box.interrupt import Interrupt
 from trainer_box.publisher import Publisher
@@ -72,16 +73,17 @@ def _train(script: ScriptArguments, training: TrainingConfig, what: dict[str, An
     with (
         _publisher(bucket, script, trainer, start) as publisher,
         Interrupt() as interrupt,
+        Ending(bucket, script.run_id, say) as ending,
         Delivery(bucket, publisher, connections.replica, (*_tellers(trainer), SyncLog(folder)), say) as delivery,
     ):
+        ending.last = lambda: delivery.last
         patience = Patience(training.max_staleness, training.weight_sync_timeout, lambda: interrupt.requested)
         trainer.policy_sync = weight_sync = WeightSync(publisher, delivery, patience, start, say)
         for callback in (StepLog(folder, weight_sync), SparsityReport(folder, SERVED_DTYPE), interrupt):
             trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(start.folder) if start else None)
         failure = trainer.failure or _flush(weight_sync, trainer)
-        reason = "it was interrupted" if interrupt.requested else str(failure or "")
-        note_end(bucket, script.run_id, reason, delivery.last, say)
+        ending.reason = WAS_INTERRUPTED if interrupt.requested else str(failure or "")
     if interrupt.requested or failure:
         _say_how_to_go_on(folder, script.run_id)
     if interrupt.requested:

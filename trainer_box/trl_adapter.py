@@ -49,6 +49,7 @@ _child_main = async_rollout_worker._child_main
 _KEPT_ROLLOUTS = 4
 _NUMBERS = ("reward", "reward_std", "ratio", "entropy", "kl", "perf/step_s", "perf/rollout_wait_s")
 _NUMBERS_OF = ("rewards/", "environment/", "sample/staleness", "sample/dropped_stale")
+_OF_EPISODES = ("reward", "environment/")  # `reward_std` and `rewards/` too
 _SAMPLES, _STOPPED, _METRICS = 2, 4, 9  # places in the arguments of TRL's rollout child
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
@@ -165,8 +166,8 @@ class DeltaSyncTrainer(AsyncGRPOTrainer):
         """TRL's own metrics of the step that has just ended, before TRL logs and clears them."""
         sink = self._metrics["train"]
         keys = [key for key in sink if key in _NUMBERS or key.startswith(_NUMBERS_OF)]
-        known = {key: [value for value in sink[key] if isinstance(value, tuple) or _is_known(value)] for key in keys}
-        numbers = {key: async_grpo_trainer._reduce_metric(key, values) for key, values in known.items() if values}
+        counted = {key: _counted(key, sink[key]) for key in keys}
+        numbers = {key: async_grpo_trainer._reduce_metric(key, values) for key, values in counted.items() if values}
         limits = {"max_steps": self.state.max_steps, "sample/staleness_limit": self.args.max_staleness}
         return {"step": self.state.global_step, **limits, **numbers} if numbers else {}
 
@@ -254,7 +255,7 @@ class _Tap:
     def get(self, timeout: float) -> Any:
         sample = self._samples.get(timeout=timeout)
         messages = [*sample.prompt, *sample.completion]
-        numbers = {name: value for name, value in sample.metrics.items() if _is_known(value)}
+        numbers = {name: value if math.isfinite(value) else str(value) for name, value in sample.metrics.items()}
         self._kept.append({"version": sample.model_version, "messages": messages, "numbers": numbers})
         return sample
 
@@ -272,8 +273,10 @@ class _NoTransfer:
         """Nothing to release."""
 
 
-def _is_known(value: float) -> bool:
-    return not math.isnan(value)  # a lost episode has no reward
+def _counted(key: str, values: Sequence[Any]) -> Sequence[Any]:
+    """A lost episode has no reward, and does not count beside others. Any other number that is NaN has diverged."""
+    known = [value for value in values if isinstance(value, tuple) or not math.isnan(value)]
+    return known if known and key.startswith(_OF_EPISODES) else values
 
 
 def _rollout_child(*arguments: Any) -> None:

@@ -13,13 +13,16 @@ from fastapi import FastAPI
 
 from shared import page
 from shared.login import Login
-from shared.monitor import games, metrics, pieces
+from shared.monitor import games, metrics
 from shared.monitor.games import Choice
 from shared.monitor.metrics import Plot
 from shared.monitor.poller import PERIOD_S
+from shared.monitor.shelf import Piece, Shelf
 from shared.monitor.snapshot import Snapshot
 
 PATH = "/monitor"
+SESSIONS = 200
+"""That are remembered; a visitor of an older one is sent the whole page once more."""
 HERE = Path(__file__).parent
 NEWEST_RUN = "the newest"
 SECTIONS = ("weights", "learning", "syncs", "bucket", "games")
@@ -39,8 +42,10 @@ Look = Callable[[str, int | None], Snapshot]
 
 def build(look: Look) -> gr.Blocks:
     """The page over `look`, which must answer at once. Mount it with `mount`."""
+    shelf = Shelf()
     with gr.Blocks(title="Monitor", analytics_enabled=False) as demo:
-        seen: gr.State = gr.State([])
+        demo.state_session_capacity = SESSIONS
+        seen: gr.State = gr.State([])  # the marks of what a visitor has
         verdict = _html("verdict-view")
         _html("navigation", NAVIGATION)
         run = _run_picker()
@@ -58,11 +63,15 @@ def build(look: Look) -> gr.Blocks:
         choices = _choices()
         outputs = [*of_now, run, *heads, *more_heads, *plots, *more_plots, *of_bucket, _html("games-view")]
 
-        def refreshed(before: list[Any], name: str | None, *chosen: object) -> list[Any]:
+        def refreshed(seen: list[int], name: str | None, *chosen: object) -> list[Any]:
             choice = Choice.of(*chosen)
             snapshot = look(name if name and name != NEWEST_RUN else "", choice.version)
-            now = [snapshot.number, choice, *pieces.of_now(snapshot, datetime.now(UTC))]
-            return [now, *_changed(before, now, snapshot, choice)]
+            pieces = shelf.pieces(snapshot, choice, datetime.now(UTC))
+            known = seen if len(seen) == len(pieces) else [0] * len(pieces)
+            new = [
+                gr.skip() if piece.mark == mark else _update(piece) for piece, mark in zip(pieces, known, strict=True)
+            ]
+            return [[piece.mark for piece in pieces], *new]
 
         page.refresh(demo, PERIOD_S, refreshed, [seen, run, *choices], [seen, *outputs], [run, *choices])
     return demo
@@ -73,18 +82,11 @@ def mount(app: FastAPI, demo: gr.Blocks, login: Login | None = None) -> None:
     page.mount(app, demo, PATH, [HERE / "page.css"], login)
 
 
-def _changed(before: list[Any], now: list[Any], snapshot: Snapshot, choice: Choice) -> list[Any]:
-    """For each place what is new in it: what a visitor has already is not sent again."""
-    known = before if len(before) == len(now) else [None] * len(now)
-    of_now = [gr.skip() if old == new else new for old, new in zip(known[2:], now[2:], strict=True)]
-    of_snapshot = [gr.skip()] * (1 + 2 * len(pieces.PLOTS) + 2) if known[0] == now[0] else _of_snapshot(snapshot)
-    return [*of_now, *of_snapshot, gr.skip() if known[:2] == now[:2] else pieces.of_games(snapshot, choice)]
-
-
-def _of_snapshot(snapshot: Snapshot) -> list[Any]:
-    runs = [NEWEST_RUN, *(run.run_id for run in snapshot.runs)]
-    picker = gr.update(choices=runs, visible=len(runs) > 2)
-    return [picker, *pieces.of_plots(snapshot), *pieces.frames(snapshot), *pieces.of_bucket(snapshot)]
+def _update(piece: Piece) -> Any:
+    """What Gradio is given for a piece: a list is the runs, of which one can be picked where there are several."""
+    if not isinstance(piece.content, list):
+        return piece.content
+    return gr.update(choices=[NEWEST_RUN, *piece.content], visible=len(piece.content) > 1)
 
 
 def _html(place: str, html: str = "", script: str | None = None) -> gr.HTML:
@@ -114,6 +116,7 @@ def _plot(plot: Plot) -> tuple[Any, gr.HTML]:
             color_map=plot.colours,
             x_title="policy version",
             y_title=" ",
+            x_axis_format="d",
             y_axis_format=plot.form,
             height=170,
             elem_classes="drawing",

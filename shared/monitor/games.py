@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.monitor.numbers import number_in
+from shared.monitor.numbers import number_in, whole_in
 from shared.monitor.snapshot import Snapshot
-from shared.monitor.words import number
+from shared.monitor.words import SHORT, cut, number
 from shared.types import Json
 from shared.wordle import LETTERS
 
 SHOWN = 12
 MOST_LETTERS = 2000
 MOST_TURNS = 20
+MOST_PARTS = 12
 CAPTION = (
     "A few rollouts of each version, as the model played them. Read some after the reward has risen: "
     "a trick that the reward does not know looks like learning."
@@ -66,7 +67,16 @@ def line(snapshot: Snapshot, choice: Choice, shown: int) -> str:
         return f"Version {choice.version} has no rollouts; {where}."
     if choice.version is not None and choice.version not in snapshot.rollouts:
         return f"The rollouts of version {choice.version} are being read."
-    return f"{shown} games are shown; {where}." if shown else f"No game here is as chosen; {where}."
+    if shown:
+        return f"{shown} games are shown; {where}."
+    looked = [choice.version] if choice.version is not None else sorted(snapshot.rollouts)
+    return f"No game of {_versions(looked)} is as chosen; {where}."
+
+
+def _versions(looked: Sequence[int]) -> str:
+    if len(looked) < 2:
+        return f"version {looked[0]}" if looked else "the versions that were read"
+    return f"the {len(looked)} newest versions, {looked[0]} to {looked[-1]}, which were looked at,"
 
 
 def _is_chosen(rollout: Json, choice: Choice) -> bool:
@@ -79,16 +89,16 @@ def _is_chosen(rollout: Json, choice: Choice) -> bool:
 def _game(version: int, rollout: Json) -> Json:
     numbers, turns = _numbers(rollout), list(_turns(rollout))[:MOST_TURNS]
     solved = numbers.get("environment/solved")
-    played_by = number_in(rollout.get("version"))
+    played_by = whole_in(rollout.get("version"))
     return {
-        "title": f"Version {version}" + (f", played by {played_by:.0f}" if played_by not in (None, version) else ""),
+        "title": f"Version {version}" + (f", played by {played_by}" if played_by not in (None, version) else ""),
         "outcome": "" if solved is None else "solved" if solved > 0 else "not solved",
         "reward": number(numbers.get("reward"), "+.2f"),
         "parts": [
-            {"name": name.removeprefix("environment/reward_"), "value": f"{value:+.2f}"}
+            {"name": cut(name.removeprefix("environment/reward_"), SHORT), "value": f"{value:+.2f}"}
             for name, value in numbers.items()
             if name.startswith("environment/reward_")
-        ],
+        ][:MOST_PARTS],
         "board": [turn["tiles"] for turn in turns if turn["tiles"]],
         "turns": turns,
     }
@@ -105,11 +115,11 @@ def _turns(rollout: Json) -> Iterator[Json]:
             said = "\n".join(
                 part for part in (content, *(f"{name}({arguments})" for name, arguments in calls)) if part
             )
-            yield {"role": "model", "text": _cut(said), "tiles": []}
+            yield {"role": "model", "text": cut(said, MOST_LETTERS), "tiles": []}
         elif role == "tool":
-            yield {"role": "answer", "text": _cut(content), "tiles": _tiles(content, guess)}
+            yield {"role": "answer", "text": cut(content, MOST_LETTERS), "tiles": _tiles(content, guess)}
         else:
-            yield {"role": role, "text": _cut(content), "tiles": []}
+            yield {"role": cut(role, SHORT), "text": cut(content, MOST_LETTERS), "tiles": []}
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -156,7 +166,3 @@ def _numbers(rollout: Json) -> dict[str, float]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ... ({len(text)} letters in all)"

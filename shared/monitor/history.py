@@ -152,6 +152,8 @@ class History:
         self._extra_anchors |= self._parsed(extra, layout.anchor_manifest, self._reader.parsed, now)
         if numbers := layout.by_version(ends):
             self._read_end(max(numbers), now)
+        else:
+            self._end = None  # the run goes on
 
     def _read_end(self, version: int, now: float) -> None:
         if self._end is None or self._end.version != version:

@@ -18,6 +18,9 @@ from shared.types import Json, Manifest
 COLOURS = ("#2563eb", "#16a34a", "#ca8a04", "#9333ea", "#dc2626")
 """Of a plot's lines, in their order; seen on light and on dark."""
 
+_COLUMNS = {"version": "int64", "value": "float64", "line": "str"}
+"""With their types, which pandas cannot tell from NaN alone."""
+
 Source = Callable[[Snapshot], Points]
 
 
@@ -50,14 +53,13 @@ class Plot:
         return ("NaN" if math.isnan(points[0][1]) else format(points[0][1], self.form)) if points else NOTHING
 
     def frame(self, snapshot: Snapshot) -> pd.DataFrame:
-        """Columns version, value and line, of at most 500 points together."""
+        """Columns version, value and line, of at most 500 points together. A line without points has one that is NaN:
+        an open page gives colours and axes to what it was sent at first."""
         most = max(2, MOST_POINTS // len(self.lines))
-        rows = [
-            (version, value, line)
-            for line, source in self.lines.items()
-            for version, value in thin(source(snapshot), most)
-        ]
-        return pd.DataFrame(rows, columns=["version", "value", "line"])
+        points = {line: thin(source(snapshot), most) for line, source in self.lines.items()}
+        start = min((found[0][0] for found in points.values() if found), default=0)
+        rows = [(version, value, line) for line in points for version, value in points[line] or [(start, math.nan)]]
+        return pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS)
 
 
 def _trained(key: str) -> Source:

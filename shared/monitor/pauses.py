@@ -1,6 +1,6 @@
 """How long each sync held the generation up. A version's own manifest is written before that is known. Pure."""
 
-from shared.monitor.numbers import Points, number_in, sync_series
+from shared.monitor.numbers import Points, number_in, sync_series, whole_in
 from shared.monitor.snapshot import Snapshot
 
 
@@ -10,7 +10,7 @@ def pauses_of(snapshot: Snapshot) -> Points:
     for answer in snapshot.replicas.values():
         last = answer.document.get("last_sync")
         if isinstance(last, dict) and snapshot.run is not None and last.get("run_id") == snapshot.run.run_id:
-            version, pause = number_in(last.get("version")), number_in(last.get("pause_ms"))
+            version, pause = whole_in(last.get("version")), number_in(last.get("pause_ms"))
             if version is not None and pause is not None:
-                points.setdefault(int(version), pause)
+                points.setdefault(version, pause)
     return sorted(points.items())

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -225,7 +226,16 @@ class Poller:
 
     def _publish(self, view: _View, found: Snapshot) -> None:
         before = view.snapshot
+        found = replace(found, arrived_at=_arrival(before, found))
         if before.number and replace(found, number=before.number) == before:
             return
         self._number += 1
         view.snapshot = replace(found, number=self._number)
+
+
+def _arrival(before: Snapshot, found: Snapshot) -> datetime | None:
+    """When the newest version came."""
+    if before.run is None or before.run != found.run:
+        return None
+    has_newer = found.newest is not None and (before.newest is None or before.newest.version < found.newest.version)
+    return datetime.now(UTC) if has_newer else before.arrived_at

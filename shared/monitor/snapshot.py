@@ -5,6 +5,7 @@ Plain data. Knows neither where it was read nor how it is shown.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from shared.monitor.units import Answer
 from shared.types import End, Json, Manifest, Run
@@ -20,7 +21,8 @@ class Snapshot:
     `unreadable` tells of folders whose run cannot be read. `pinned` is the one run that is shown, if it is set, even
     if it is not there, and `others` are then those that it leaves out.
     `problem` says why the bucket could not be read: all else is then the last that could be. `damaged` tells of files
-    that are not what they should be. The units have no answer while nobody looks; `asked` are the replicas' names.
+    that are not what they should be. `arrived_at` is when the newest version came, by our own clock; None for one that
+    was there at the first look. The units have no answer while nobody looks; `asked` are the replicas' names.
     """
 
     bucket: str
@@ -36,6 +38,7 @@ class Snapshot:
     end: End | None = None
     problem: str = ""
     damaged: tuple[str, ...] = ()
+    arrived_at: datetime | None = None
     asked: tuple[str, ...] = ()
     replicas: Mapping[str, Answer] = field(default_factory=dict)
     environment: Answer | None = None
@@ -50,4 +53,6 @@ class Snapshot:
     @property
     def has_ended(self) -> bool:
         """A run that went on after its end has a newer version than that."""
-        return self.end is not None and self.newest is not None and self.end.version >= self.newest.version
+        if self.end is None or self.newest is None or self.end.run_id != self.newest.run_id:
+            return False
+        return self.end.version >= self.newest.version

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from statistics import fmean, median
 
-from shared.monitor.numbers import full_bytes, number_in, series, value_of
+from shared.monitor.numbers import full_bytes, number_in, number_of, series
+from shared.monitor.pace import LEAST_SILENCE_S
 from shared.monitor.pauses import pauses_of
 from shared.monitor.replicas import level_of, replicas_of
 from shared.monitor.snapshot import Snapshot
@@ -25,7 +26,7 @@ def tiles(snapshot: Snapshot, now: datetime) -> list[Json]:
         _reward(snapshot),
         _solved(snapshot),
         _staleness(newest),
-        _replicas(snapshot),
+        _replicas(snapshot, now),
         _pause(snapshot),
         _payload(snapshot),
         _sparsity(snapshot),
@@ -38,8 +39,8 @@ def _tile(label: str, value: str, note: str, level: str = "") -> Json:
 
 
 def _version(newest: Manifest, now: datetime) -> Json:
-    since, step, steps = age(newest.created_at, now), value_of(newest, "step"), value_of(newest, "max_steps")
-    ago = f"{duration(since)} ago" if since is not None else ""
+    since, step, steps = age(newest.created_at, now), number_of(newest, "step"), number_of(newest, "max_steps")
+    ago = f"{duration(since)} ago" if since is not None and since > -LEAST_SILENCE_S else ""
     of = f"step {step:.0f} of {steps:.0f}, " if step is not None and steps is not None else ""
     return _tile("Policy version", str(newest.version), of + ago)
 
@@ -59,20 +60,20 @@ def _solved(snapshot: Snapshot) -> Json:
 
 
 def _staleness(newest: Manifest) -> Json:
-    mean, limit = value_of(newest, "sample/staleness_mean"), value_of(newest, "sample/staleness_limit")
-    dropped = value_of(newest, "sample/dropped_stale_total") or 0
+    mean, limit = number_of(newest, "sample/staleness_mean"), number_of(newest, "sample/staleness_limit")
+    dropped = number_of(newest, "sample/dropped_stale_total") or 0
     of = f"limit {limit:.0f} versions" if limit is not None else "versions"
     return _tile("Staleness", number(mean, ".1f"), f"{of}, {dropped:.0f} dropped", "note" if dropped else "")
 
 
-def _replicas(snapshot: Snapshot) -> Json:
+def _replicas(snapshot: Snapshot, now: datetime) -> Json:
     replicas = replicas_of(snapshot)
     if not replicas:
         return _tile("Replica lag", NOTHING, "being asked" if snapshot.asked else "no replica is asked")
     lags = [replica.lag for replica in replicas if replica.lag is not None]
     verified = sum(replica.verified is True for replica in replicas)
-    levels = {level_of(replica) for replica in replicas}
-    level = next((level for level in ("bad", "note") if level in levels), "good")
+    levels = {level_of(replica, snapshot, now) for replica in replicas}
+    level = next((level for level in ("bad", "note", "wait") if level in levels), "good")
     lag = str(max(lags)) if lags else NOTHING
     return _tile("Replica lag", lag, f"versions; {verified} of {len(replicas)} verified", level)
 
@@ -104,7 +105,8 @@ def _sessions(snapshot: Snapshot) -> Iterator[Json]:
     said = snapshot.environment.document
     sessions, capacity = number_in(said.get("sessions")), number_in(said.get("capacity"))
     level = "bad" if snapshot.environment.problem else ""
-    yield _tile("Environment", number(sessions, ".0f"), f"of {number(capacity, '.0f')} sessions open", level)
+    of = f"of {capacity:.0f} sessions open" if capacity is not None else "sessions open"
+    yield _tile("Environment", number(sessions, ".0f"), of, level)
 
 
 def _mean(points: Sequence[tuple[int, float]]) -> float | None:

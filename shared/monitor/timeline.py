@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.monitor.numbers import sync_series
+from shared.monitor.numbers import number_in, sync_series
 from shared.monitor.pauses import pauses_of
 from shared.monitor.snapshot import Snapshot
 from shared.monitor.words import duration, size
@@ -35,10 +35,11 @@ def syncs(snapshot: Snapshot) -> list[Sync]:
     stages = dict(sync_series(snapshot.manifests, snapshot.end, "sync/stage_ms"))
     found = []
     for manifest in reversed(snapshot.manifests[-SHOWN:]):
-        phases = {name: manifest.seconds[name] for name in PHASES if name in manifest.seconds}
+        told = {name: number_in(manifest.seconds.get(name)) for name in PHASES}
+        phases = {name: max(seconds, 0.0) for name, seconds in told.items() if seconds is not None}
         for name, known in (("stage", stages), ("pause", pauses)):
             if manifest.version in known:
-                phases[name] = known[manifest.version] / 1000
+                phases[name] = max(known[manifest.version], 0.0) / 1000
         found.append(Sync(manifest, phases))
     return found
 

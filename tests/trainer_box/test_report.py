@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from shared.types import Json
@@ -147,3 +148,11 @@ def test_a_run_that_is_too_short_to_tell_says_nothing_of_learning(tmp_path: Path
     console, output = shown()
     report.show(console, report.summarise([step(1)], FACTS, tmp_path), tmp_path)
     assert "learn" not in output.getvalue()
+
+
+@pytest.mark.parametrize("missing", ["payload_bytes", "sparsity", "pause_ms"])
+def test_a_sync_without_one_of_its_numbers_has_a_dash_in_its_place(missing: str) -> None:
+    console, output = shown()
+    console.print(report.table([{**step(7, 0.5), missing: None}], "steps"))
+    (row,) = [line.split() for line in output.getvalue().splitlines() if len(line.split()) == 10]
+    assert row.count("-") == 1

@@ -134,7 +134,7 @@ def test_a_run_hands_over_every_parameter_its_numbers_and_a_few_rollouts(tmp_pat
     assert not any(name.startswith("model.layers.0.") for name in changed), "that layer was frozen"
 
     assert sync.numbers[0] == {}
-    assert [numbers.get("reward") for numbers in sync.numbers[1:]] == [2.0, None, 5.0], "a lost episode has no reward"
+    assert [str(numbers["reward"]) for numbers in sync.numbers[1:]] == ["2.0", "nan", "5.0"], "all of a step were lost"
     assert sync.numbers[1]["environment/solved"] == 0.5
     assert sync.numbers[1]["rewards/Guess"] == 2.0
     assert sync.numbers[2]["sample/staleness_mean"] == 10.0
@@ -144,6 +144,7 @@ def test_a_run_hands_over_every_parameter_its_numbers_and_a_few_rollouts(tmp_pat
     questions = [rollout["messages"][0]["content"] for rollout in sync.rollouts[3]]
     assert questions == [f"question {i}" for i in (4, 5, 6, 7)]
     assert sync.rollouts[1][0]["numbers"]["reward"] == 1.0
+    assert sync.rollouts[2][-1]["numbers"]["reward"] == "nan"
     assert "NaN" not in json.dumps(sync.rollouts)
 
     assert trainer.model_version == 30, "the sync point"

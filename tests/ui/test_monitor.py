@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from shared.bucket import open_bucket
 from shared.types import Json
-from tests.shared.monitor.runs import rollout, serving
+from tests.shared.monitor.runs import fingerprint, rollout, serving
 from tests.ui.monitors import Monitor, free_port, served, training
 from tests.ui.visits import SEEN_MS, Visit, brightness, visit
 from trainer_box.publisher import Publisher
@@ -22,6 +22,15 @@ HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><img src=http://example.test/pixel.png>"
     "<script>document.title='owned'</script>${document.title='owned'} `{{this}}` ![](http://example.test/x.png)"
 )
+DRAWN = """() => [...document.querySelectorAll(".plot")].map(plot => [
+  plot.id,
+  [...plot.querySelector("svg .role-axis-label").querySelectorAll("text")].map(label => label.textContent),
+  plot.querySelectorAll("svg .role-axis-label text").length < 20,
+  [...plot.querySelectorAll("svg .mark-line path")].map(line => [
+    line.getAttribute("stroke"), line.getBBox().width > 100,
+  ]),
+])"""
+"""Of each plot the labels of one axis, whether they are few, and of its lines the colour and whether they are seen."""
 REFRESH: Json = {"data": [None] * 5, "fn_index": 0, "session_hash": "abc"}
 
 
@@ -58,12 +67,32 @@ def test_a_new_version_appears_without_a_reload_and_without_leaving_the_machine(
     with Publisher(open_bucket(f"local:{running.folder}"), "fresh") as publisher:
         for version, reward in enumerate((0.25, 0.5)):
             told = {"reward": reward}
-            fingerprint = publisher.publish([("w", torch.full((64,), reward))], told).fingerprint
-            visited.wait_for(".verdict h1", f"Running, version {version}")
-            visited.wait_for("#versions", fingerprint)
+            published = publisher.publish([("w", torch.full((64,), reward))], told)
+            visited.wait_for(".verdict li", f"Running, version {version}")
+            visited.wait_for("#versions", published.fingerprint)
             visited.wait_for("#head-reward", f"{reward:+.2f}")
     assert visited.errors == []
     assert visited.asked_elsewhere(running.url) == []
+
+
+def test_a_page_that_was_opened_before_the_run_draws_as_one_that_was_opened_after_it(
+    browser: Browser, running: Monitor
+) -> None:
+    running.reset()
+    early = visit(browser, f"{running.url}/monitor/")
+    early.wait_for(".verdict h1", "No run yet")
+    expect(early.page.locator("#plot-duration svg")).to_be_visible(timeout=SEEN_MS)
+    fill(running, "awaited")
+    early.wait_for(".tile .value", "59")
+    late = looked(browser, running)
+    for visited in (early, late):
+        expect(visited.page.locator("#plot-duration svg .mark-line path").first).to_be_visible(timeout=SEEN_MS)
+    deadline = time.monotonic() + SEEN_MS / 1000
+    while (drawn := late.page.evaluate(DRAWN)) != (opened := early.page.evaluate(DRAWN)):
+        assert time.monotonic() < deadline, [pair for pair in zip(opened, drawn, strict=True) if pair[0] != pair[1]]
+        late.page.wait_for_timeout(200)
+    assert len(drawn) == 14 and drawn[0][2:] == [True, [["#2563eb", True]]]
+    assert early.errors == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -76,6 +105,8 @@ def test_it_can_be_read_at_any_width_and_in_the_dark_and_axe_finds_nothing_serio
     visited.wait_for(".game h3", "Version 59")
     expect(visited.page.locator("#plot-duration svg")).to_be_visible(timeout=SEEN_MS)
     assert visited.page.evaluate("document.documentElement.scrollWidth") <= width
+    seen = visited.page.locator("#replicas-view td", has_text=fingerprint(59)).bounding_box()
+    assert seen is not None and seen["x"] + seen["width"] <= width, "without scrolling"
     text = visited.page.locator(".verdict h1").evaluate("element => getComputedStyle(element).color")
     assert brightness(text) < 60 if scheme == "light" else brightness(text) > 200
     picture = visited.save_screenshot(f"monitor-{scheme}-{width}")
@@ -104,7 +135,7 @@ def test_games_are_chosen_by_keyboard(browser: Browser, running: Monitor) -> Non
     expect(page.locator(".game")).to_have_count(1, timeout=SEEN_MS)
     visited.wait_for(".game", "solved")
     page.get_by_label("Reward at least").fill("0.95")
-    visited.wait_for("#games-view", "No game here is as chosen")
+    visited.wait_for("#games-view", "No game of version 57 is as chosen")
     assert visited.errors == []
 
 

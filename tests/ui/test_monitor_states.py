@@ -60,11 +60,13 @@ def stalled(monitor: Monitor) -> None:
 
 def finished(monitor: Monitor) -> None:
     monitor.write("done", training("done", 60, silent_s=90_000), End("done", 59, at(0)))
+    served(monitor, "done", 59)
 
 
 def stopped(monitor: Monitor) -> None:
     reason = "sync v30: vLLM serves version 27 after 120 s of waiting"
     monitor.write("gave-up", training("gave-up", 30, silent_s=600), End("gave-up", 29, at(0), reason))
+    served(monitor, "gave-up", 29)
 
 
 def nan_reward(monitor: Monitor) -> None:

@@ -87,7 +87,7 @@ def test_the_newest_versions_come_first_and_no_more_than_fit() -> None:
     ("choice", "count", "line"),
     [
         ({}, 2, "2 games are shown; there are some of 2 versions, 1 to 4."),
-        ({"least": 5.0}, 0, "No game here is as chosen; there are some of 2 versions, 1 to 4."),
+        ({"least": 5.0}, 0, "No game of version 4 is as chosen; there are some of 2 versions, 1 to 4."),
         ({"version": 2}, 0, "Version 2 has no rollouts; there are some of 2 versions, 1 to 4."),
         ({"version": 1}, 0, "The rollouts of version 1 are being read."),
     ],
@@ -117,7 +117,7 @@ def test_a_rollout_of_any_shape_is_shown_without_a_board(odd: Json) -> None:
 
 def test_a_long_text_is_cut() -> None:
     (game,) = shown(holding(rollout(("trace", "T?R-A-C-E- 5 left"), text="a" * 5000)))
-    assert game["turns"][1]["text"] == "a" * games.MOST_LETTERS + " ... (5013 letters in all)"
+    assert game["turns"][1]["text"] == "a" * games.MOST_LETTERS + " ... (3013 characters more)"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from shared.monitor.units import Answer
 from shared.types import End
 from tests.shared.fake_bucket import MemoryBucket
 from tests.shared.monitor.polling import Clock, CountingBucket, CountingUnit, polled
-from tests.shared.monitor.runs import at, chain, run, write_run
+from tests.shared.monitor.runs import at, chain, run, write, write_run
 from trainer_box.publisher import Publisher
 
 DEADLINE_S = 20.0
@@ -195,6 +195,25 @@ def test_the_end_of_a_run_counts_until_it_goes_on(tmp_path: Path) -> None:
     write_run(tmp_path, run(), versions[2:])
     snapshot = polled(poller)
     assert snapshot.end is not None and not snapshot.has_ended
+
+
+def test_an_end_that_was_taken_back_ends_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path, run(), chain(2), End("r1", 1, at(0), "it was interrupted"))
+    poller = Poller(CountingBucket(tmp_path))
+    assert polled(poller).has_ended
+    (tmp_path / layout.end("r1", 1)).unlink()
+    assert not polled(poller).has_ended
+
+
+def test_when_a_version_came_is_known_of_those_that_were_seen_to_come(tmp_path: Path) -> None:
+    versions = chain(3)
+    write_run(tmp_path, run(), versions[:2])
+    poller = Poller(CountingBucket(tmp_path))
+    assert polled(poller).arrived_at is None
+    write_run(tmp_path, run(), versions[2:])
+    assert (came := polled(poller).arrived_at) is not None
+    write(tmp_path, layout.rollouts("r1", 2), b"{}\n")
+    assert polled(poller).arrived_at == came
 
 
 def test_on_the_hub_a_new_version_costs_two_calls_and_no_list() -> None:

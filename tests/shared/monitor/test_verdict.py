@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from shared.monitor import replicas, tiles
 from shared.monitor.snapshot import Snapshot
 from shared.monitor.units import Answer
 from shared.monitor.verdict import Verdict, verdict
@@ -74,7 +76,7 @@ def said(snapshot: Snapshot) -> Verdict:
             replace(learning(), replicas={A: serving(42), B: serving(41)}),
             "good",
             "learning",
-            "Learning, version 42, all replicas verified.",
+            "Learning, version 42, all replicas verified at version 41 and 42.",
         ),
         (learning(by=0.0), "note", "running", "Running, but not learning so far, version 42."),
         (
@@ -169,14 +171,122 @@ def test_the_gravest_finding_is_the_headline(snapshot: Snapshot, level: str, sta
             "not verified",
             "Replica A serves version 5 with fingerprint ffffffffffffffff, not the published one.",
         ),
-        (serving(4, last_error="long ago"), "good", "running", "Running, version 5, the replica verified."),
-        (serving(1, run_id="another"), "good", "running", "Running, version 5."),
-        (Answer({"version": "5", "state": 7, "counters": []}), "good", "running", "Running, version 5."),
+        (
+            serving(4, last_error="long ago"),
+            "good",
+            "running",
+            "Running, version 5, the replica verified at version 4.",
+        ),
+        (
+            serving(1, run_id="another"),
+            "bad",
+            "another run",
+            "Replica A serves version 1 of run another, nothing of run r1.",
+        ),
+        (
+            Answer({"version": None, "run_id": None, "state": "serving"}),
+            "note",
+            "base model",
+            "Replica A serves the model that it was started with, nothing of run r1.",
+        ),
+        (
+            Answer({"version": None, "run_id": None, "fingerprint": None, "state": "catching_up"}),
+            "note",
+            "catching up",
+            "Replica A is catching up, it serves the model that it was started with.",
+        ),
+        (
+            Answer({"version": "5", "state": 7, "counters": []}),
+            "bad",
+            "says nothing",
+            "Replica A answers, but does not say what it serves.",
+        ),
+        (
+            Answer({**serving(5).document, "version": "5"}),
+            "bad",
+            "version unknown",
+            "Replica A does not say which version of run r1 it serves.",
+        ),
+        (
+            serving(1_000_000),
+            "bad",
+            "version unknown",
+            "Replica A serves version 1000000 of run r1, which the bucket does not have.",
+        ),
+        (
+            serving(5, fingerprint=None),
+            "bad",
+            "not verified",
+            "Replica A serves version 5 and does not say whether it is the published one.",
+        ),
+        (
+            serving(5, state="staging"),
+            "note",
+            "unknown state",
+            "Replica A says that it is staging, it serves version 5.",
+        ),
     ],
 )
 def test_what_a_replica_says_is_weighed_too(answer: Answer, level: str, state: str, headline: str) -> None:
-    found = said(replace(showing(*chain(6)), replicas={A: answer}))
+    snapshot = replace(showing(*chain(6)), replicas={A: answer})
+    found = said(snapshot)
     assert (found.level, found.state, found.headline) == (level, state, headline)
+    assert [row["level"] for row in replicas.rows(snapshot, NOW)] == [level]
+    assert {tile["level"] for tile in tiles.tiles(snapshot, NOW) if tile["label"] == "Replica lag"} == {level}
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "headline"),
+    [
+        (serving(5), "good", "Finished with version 5."),
+        (serving(4), "note", "Replica A serves version 4, not the last one of the run."),
+        (serving(1, run_id="next"), "note", "Replica A serves version 1 of run next, nothing of run r1."),
+        (
+            serving(4, last_error="v5: checksum"),
+            "bad",
+            "Replica A is 1 version behind and refused a newer one: v5: checksum.",
+        ),
+    ],
+)
+def test_a_run_has_finished_well_once_its_last_version_is_served(answer: Answer, level: str, headline: str) -> None:
+    found = said(replace(showing(*chain(6)), end=End("r1", 5, at(0)), replicas={A: answer}))
+    assert (found.level, found.headline) == (level, headline)
+
+
+def test_what_is_served_while_manifests_are_still_read_is_neither_right_nor_wrong() -> None:
+    found = said(replace(showing(*chain(6)[3:]), unread=3, replicas={A: serving(2)}))
+    assert (found.level, found.headline) == (
+        "wait",
+        "Replica A serves version 2, whose manifest is still to be read.",
+    )
+
+
+def test_an_end_of_another_run_ends_nothing() -> None:
+    assert said(replace(showing(*chain(3)), end=End("another", 2, at(0)))).headline == "Running, version 2."
+
+
+def test_a_clock_that_is_ahead_is_told_and_silence_is_counted_by_our_own() -> None:
+    future = [replace(one, created_at=at(20 * (5 - one.version) - 3600)) for one in chain(6)]
+    found = said(showing(*future))
+    assert (found.level, found.state) == ("note", "clocks differ")
+    assert "differ by about 60 min" in found.headline
+    assert not any(" old" in note for note in found.notes)
+    silent = said(showing(*future, arrived_at=NOW - timedelta(seconds=600)))
+    assert silent.headline == "Trainer silent for 10 min, versions usually take 20 s."
+
+
+def test_a_clock_that_is_behind_makes_no_silence() -> None:
+    past = [replace(one, created_at=at(20 * (5 - one.version) + 3600)) for one in chain(6)]
+    assert said(showing(*past)).state == "stalled"
+    assert said(showing(*past, arrived_at=NOW - timedelta(seconds=5))).state == "running"
+
+
+def test_a_long_text_is_cut_wherever_it_stands() -> None:
+    found = said(
+        replace(showing(*chain(6)), problem="P" * 4000, replicas={A: serving(5, state="dirty", last_error="E" * 4000)})
+    )
+    assert len(found.headline) < 340 and found.headline.endswith(" characters more)")
+    assert max(map(len, found.notes)) < 340
 
 
 def test_one_version_behind_counts_once_the_trainer_is_silent() -> None:

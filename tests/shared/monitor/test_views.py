@@ -72,10 +72,13 @@ def test_a_pause_is_told_by_the_next_version_by_the_end_or_by_a_replica() -> Non
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_every_plot_has_a_caption_and_a_colour_and_is_empty_without_versions(name: str) -> None:
+def test_every_plot_has_a_caption_and_a_colour_and_its_lines_without_versions_too(name: str) -> None:
     plot = PLOTS[name]
     assert plot.caption.endswith(".") and len(plot.colours) == len(plot.lines)
-    assert of(name, showing()) == {"version": [], "value": [], "line": []}
+    frame = plot.frame(showing())
+    assert (list(frame["line"]), set(frame["version"])) == (list(plot.lines), {0})
+    assert frame["value"].isna().all()
+    assert [frame[name].dtype.kind for name in ("version", "value")] == ["i", "f"]
     assert {one["value"] for one in plot.newest(showing())} == {"-"}
 
 
@@ -104,7 +107,9 @@ def test_the_newest_values_are_in_words() -> None:
 
 @pytest.mark.parametrize("reward", [None, True, "high", [1.0]])
 def test_a_reward_of_another_type_is_no_reward(reward: object) -> None:
-    assert of("reward", showing(manifest(1, reward=reward)))["value"] == []
+    (value,) = of("reward", showing(manifest(1, reward=reward)))["value"]
+    assert math.isnan(value)
+    assert PLOTS["reward"].newest(showing(manifest(1, reward=reward)))[0]["value"] == "-"
 
 
 def test_the_tiles_answer_with_a_number_and_what_it_is_measured_against() -> None:
@@ -257,7 +262,8 @@ def test_the_full_model_is_the_newest_anchors_or_what_the_base_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "told"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (6.1e6, "6.1 MB"), (3.4e12, "3400 GB")]
+    ("nbytes", "told"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (6.1e6, "6.1 MB"), (999_600, "1 MB"), (3.4e12, "3400 GB")],
 )
 def test_sizes_have_a_unit(nbytes: float, told: str) -> None:
     assert words.size(nbytes) == told
@@ -265,7 +271,17 @@ def test_sizes_have_a_unit(nbytes: float, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(-3, "0 ms"), (0.05, "50 ms"), (7, "7.0 s"), (59, "59 s"), (600, "10 min"), (9000, "2 h"), (400_000, "5 days")],
+    [
+        (-3, "0 ms"),
+        (0.05, "50 ms"),
+        (0.9996, "1.0 s"),
+        (7, "7.0 s"),
+        (9.96, "10 s"),
+        (59, "59 s"),
+        (600, "10 min"),
+        (9000, "2 h"),
+        (400_000, "5 days"),
+    ],
 )
 def test_durations_have_a_unit(seconds: float, told: str) -> None:
     assert words.duration(seconds) == told

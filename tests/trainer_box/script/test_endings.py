@@ -77,6 +77,7 @@ def test_ctrl_c_twice_ends_at_once_and_leaves_nothing_running(script: Script, sp
     started = interrupt(running)
     assert running.wait(DEADLINE_S) == 130, running.output()
     assert "interrupted" in running.output()
+    assert ends() == {0: "it was interrupted"}
     assert not psutil.wait_procs(started, timeout=10)[1]
 
 
