@@ -7,6 +7,7 @@ import struct
 from urllib.parse import urlsplit
 
 DEADLINE_S = 20.0
+_PING = 0x9
 
 
 def upgraded(url: str, path: str = "/ws", small_window: bool = False) -> socket.socket:
@@ -38,11 +39,14 @@ def frame(text: str, opcode: int = 1) -> bytes:
 
 
 def receive_frame(raw: socket.socket) -> bytes:
-    """The payload of the next frame of less than 64 KiB."""
-    _, length = exactly(raw, 2)
-    if length == 126:
-        (length,) = struct.unpack("!H", exactly(raw, 2))
-    return exactly(raw, length)
+    """The payload of the next frame of less than 64 KiB that is no ping; pings are not answered."""
+    while True:
+        first, length = exactly(raw, 2)
+        if length == 126:
+            (length,) = struct.unpack("!H", exactly(raw, 2))
+        payload = exactly(raw, length)
+        if first & 0x0F != _PING:
+            return payload
 
 
 def exactly(raw: socket.socket, count: int) -> bytes:

@@ -113,13 +113,14 @@ def test_a_client_that_asks_and_never_reads_loses_its_seat(url: str) -> None:
     play_a_game(url)
 
 
-def test_a_client_that_reads_slowly_holds_up_nobody(url: str) -> None:
-    raw = in_a_game(url)
-    raw.sendall(frame(STATE) * 10)
-    for _ in range(5):
-        play_a_game(url)
-    answers = [receive_frame(raw) for _ in range(10)]
-    raw.close()
+def test_a_client_that_reads_slowly_holds_up_nobody() -> None:
+    with running(capacity=16) as url, watched(url):
+        raw = in_a_game(url)
+        raw.sendall(frame(STATE) * 10)
+        for _ in range(5):
+            play_a_game(url)
+        answers = [receive_frame(raw) for _ in range(10)]
+        raw.close()
     assert all(b'"type":"state"' in answer for answer in answers)
 
 
