@@ -16,7 +16,7 @@ from shared.changes import Change
 from shared.errors import SyncError
 from shared.types import TensorSpec
 
-PIECE = 1 << 20
+PIECE = 1 << 19
 """Elements that are compared at once: what that takes is small, whatever the tensor."""
 _THREADS = 4
 
