@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
@@ -32,20 +32,16 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return address(self)
-
-
-def address(server: HTTPServer) -> str:
-    return f"http://127.0.0.1:{server.server_port}"
+        return f"http://127.0.0.1:{self.server_port}"
 
 
 @contextmanager
-def listening(server: HTTPServer) -> Iterator[str]:
+def listening(server: LoopbackServer) -> Iterator[str]:
     """Its address, while it answers."""
     thread = Thread(target=server.serve_forever, args=(_POLL_S,))
     thread.start()
     try:
-        yield address(server)
+        yield server.url
     finally:
         server.shutdown()
         thread.join(_ENDING_S)
