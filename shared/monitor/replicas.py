@@ -169,12 +169,14 @@ def _of_weights(replica: Replica, snapshot: Snapshot) -> Finding | None:
 
 
 def _of_lag(replica: Replica, snapshot: Snapshot, now: datetime) -> Finding | None:
-    name, lag = replica.name, replica.lag or 0
+    name, lag = replica.name, replica.lag
+    if not lag:
+        return None
     is_left = snapshot.has_ended or silence(snapshot, now) is not None
-    if lag and replica.last_error and (is_left or lag > 1):
+    if replica.last_error and (is_left or lag > 1):
         behind = f"{name} is {counted(lag, 'version')} behind and refused a newer one"
         return Finding("bad", "refused", f"{behind}: {unstopped(replica.last_error)}.")
-    if lag and snapshot.has_ended:
+    if snapshot.has_ended:
         return Finding("note", "left behind", f"{name} serves {_served(replica)}, not the last one of the run.")
     return Finding("note", "behind", f"{name} is {counted(lag, 'version')} behind.") if lag > 1 else None
 
