@@ -10,13 +10,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
 import torch
-from transformers import Qwen3Config
 
 from shared import fingerprint
 from shared.bits import DTYPES
@@ -31,6 +30,7 @@ from tests.bench.clock import timed
 from tests.bench.growth import exponent
 from tests.bench.neighbours import neighbours, place
 from tests.bench.rows import Result, Row, result
+from tests.bench.steps import QWEN3_06B, Qwen3
 from tests.space_vllm.driving import audited, settled
 from tests.space_vllm.vllm_models import Loaded, load
 
@@ -40,7 +40,7 @@ _DEADLINE_S = 900.0
 
 @dataclass(frozen=True)
 class Plan:
-    config: Qwen3Config = field(default_factory=models.qwen3_06b)
+    size: Qwen3 = QWEN3_06B
     densities: Sequence[float] = (0.001, 0.01, 0.03, 0.1)
     repetitions: int = 3
     dtype: str = "bfloat16"
@@ -62,10 +62,10 @@ class Bench:
     def __init__(self, plan: Plan, folder: Path) -> None:
         from space_vllm.vllm_model import VllmModel
 
-        models.save(plan.config, folder)
+        models.save(plan.size, folder)
         self._loaded: Loaded = load(folder, plan.dtype)
         model = VllmModel(self._loaded.model, self._loaded.config)
-        self._weights = models.weights_of(plan.config)
+        self._weights = models.weights_of(plan.size)
         self._places: Places = model.find(self._weights)
         self._receiver = Receiver(model)
         self._receiver.join()

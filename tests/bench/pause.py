@@ -10,14 +10,13 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from transformers import Qwen3Config
 
 from shared import fingerprint
 from shared.bucket import LOCAL, open_bucket
@@ -29,6 +28,7 @@ from tests.bench.blog_server import Link
 from tests.bench.neighbours import neighbours, place
 from tests.bench.plot import Curve, draw
 from tests.bench.rows import Result, Row, result
+from tests.bench.steps import QWEN3_06B, SERVED_20M, Qwen3
 from tests.bench.streams import Streams, streaming
 from tests.space_vllm.fakes import KEY
 from tests.space_vllm.live_server import Server, serving
@@ -48,7 +48,7 @@ class Plan:
     """Seconds before a sync in which the load is steady, and after it in which the load may recover."""
 
     name: str = "19 M"
-    config: Qwen3Config = field(default_factory=models.served_20m)
+    size: Qwen3 = SERVED_20M
     streams: int = 32
     prompt: int = 64
     tokens: int = 256
@@ -59,9 +59,7 @@ class Plan:
 
 def large() -> Plan:
     """Fewer and shorter streams: two cores compute few tokens of this model per second."""
-    return Plan(
-        "0.6B", models.qwen3_06b(), streams=4, prompt=16, tokens=24, before_s=20.0, after_s=40.0, repetitions=1
-    )
+    return Plan("0.6B", QWEN3_06B, streams=4, prompt=16, tokens=24, before_s=20.0, after_s=40.0, repetitions=1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Bench:
         self._plan, self._server, self._link = plan, server, link
         self._streams = Streams(plan.streams, plan.prompt)
         self._blog, self._file = open_bucket(f"{LOCAL}{folder / 'blog'}"), folder / "delta.safetensors"
-        self._weights = models.weights_of(plan.config)
+        self._weights = models.weights_of(plan.size)
         self._generator = torch.Generator().manual_seed(0)
         self._synced = 0
         self._curves: dict[str, Curve] = {}
@@ -217,7 +215,7 @@ def run(plans: Sequence[Plan] | None = None) -> Result:
 def measure(plan: Plan) -> Found:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        models.save(plan.config, folder / "model")
+        models.save(plan.size, folder / "model")
         link = Link(folder / "link")
         environment = {**link.environment, "RUN_ID": RUN, "AUDIT_SECONDS": "0"}
         link.set(_FAST)
@@ -228,7 +226,7 @@ def measure(plan: Plan) -> Found:
 def bench_on(plan: Plan, server: Server, link: Link, folder: Path) -> Found:
     """The run starts from the model that the server has loaded."""
     bench = Bench(plan, server, link, folder)
-    counted = fingerprint.to_text(fingerprint.fingerprint(models.weights_of(plan.config)))
+    counted = fingerprint.to_text(fingerprint.fingerprint(models.weights_of(plan.size)))
     base = Base(repo=str(folder / "model"), fingerprint=counted)
     with Publisher(open_bucket(f"{LOCAL}{server.bucket}"), RUN, base=base) as publisher:
         return asyncio.run(bench.play(publisher))

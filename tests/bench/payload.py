@@ -23,23 +23,24 @@ from tests.bench.entropy import entropy_bytes
 from tests.bench.peers import DENSE, SPARSE, Dense, Sparse
 from tests.bench.rows import Result, Row, result
 from tests.bench.steps import (
+    LAYER_OF_7B,
+    QWEN3_06B,
+    SERVED_20M,
     Shapes,
     Step,
     adamw_steps,
     elements,
-    layer_of_7b,
-    qwen3_06b,
-    served_20m,
+    shapes_of,
     tiny_policy,
 )
 from trainer_box.detect import find_changes
 
 LABEL = Label("bench", 1, "0" * 16, 0, "0" * 16)
-CASES: tuple[tuple[str, Callable[[], Shapes], tuple[float, ...]], ...] = (
-    ("tiny policy, 0.7 M", tiny_policy, (5e-5,)),
-    ("20 M", served_20m, (1e-6, 1e-5, 1e-4)),
-    ("layer of a 7 B", layer_of_7b, (3e-7, 3e-6)),
-    ("Qwen3-0.6B", qwen3_06b, (3e-7, 1e-6, 3e-6)),
+CASES: tuple[tuple[str, Shapes, tuple[float, ...]], ...] = (
+    ("tiny policy, 0.7 M", tiny_policy(), (5e-5,)),
+    ("20 M", shapes_of(SERVED_20M), (1e-6, 1e-5, 1e-4)),
+    ("layer of a 7 B", shapes_of(LAYER_OF_7B), (3e-7, 3e-6)),
+    ("Qwen3-0.6B", shapes_of(QWEN3_06B), (3e-7, 1e-6, 3e-6)),
 )
 # A learning rate, and in how many tensors of 4096 x 4096 it changes over 100,000 elements: 0.05 % to 30 % of all.
 DENSITIES = ((2.7e-8, 16), (6e-8, 8), (3e-7, 4), (1e-6, 2), (3e-6, 1), (1e-5, 1), (3e-5, 1), (6e-5, 1))
@@ -153,7 +154,6 @@ def densities() -> Iterator[Row]:
 
 
 def models() -> Iterator[Row]:
-    for name, model, rates in CASES:
-        shapes = model()
+    for name, shapes, rates in CASES:
         for rate, costs in measure(shapes, rates).items():
             yield from rows_of(f"{name}, lr {rate:.0e}, {costs.changed / elements(shapes):.2%}", costs)

@@ -8,7 +8,7 @@ there are more of them than cores; its processor time, calls and bytes are what 
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import median
 
 import torch
@@ -17,7 +17,7 @@ from shared.bucket import open_bucket
 from tests.bench.counted import Counted
 from tests.bench.receiver_processes import Receivers, receiver_processes
 from tests.bench.rows import Result, Row, result
-from tests.bench.steps import Shapes, served_20m
+from tests.bench.steps import SERVED_20M, Qwen3, shapes_of
 from tests.bench.trainee import Trainee
 from trainer_box.publisher import Publisher
 
@@ -26,7 +26,7 @@ RUN, LEARNING_RATE = "bench", 1e-6
 
 @dataclass(frozen=True)
 class Plan:
-    shapes: Shapes = field(default_factory=served_20m)
+    size: Qwen3 = SERVED_20M
     counts: Sequence[int] = (1, 2, 4, 8)
     steps: int = 5
     rounds: int = 2
@@ -45,7 +45,7 @@ class Cost:
 class Bench:
     def __init__(self, plan: Plan, bucket: Counted, publisher: Publisher, receivers: Receivers) -> None:
         self._plan, self._bucket, self._publisher, self._receivers = plan, bucket, publisher, receivers
-        self._trainee = Trainee(plan.shapes, LEARNING_RATE)
+        self._trainee = Trainee(shapes_of(plan.size), LEARNING_RATE)
 
     def play(self) -> dict[int, list[Cost]]:
         """Rounds over all numbers of receivers, each of which begins where the newest version is."""

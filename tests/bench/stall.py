@@ -20,7 +20,7 @@ from shared.files import Encoding
 from shared.types import Base, Manifest
 from tests.bench.rows import Result, Row, result
 from tests.bench.space_process import SpaceProcess, space_process
-from tests.bench.steps import Shapes, qwen3_06b
+from tests.bench.steps import QWEN3_06B, Qwen3, shapes_of
 from tests.bench.throttled import Throttled
 from tests.bench.trainee import Trainee
 from trainer_box.delivery import Delivery
@@ -37,7 +37,7 @@ _PATIENCE = Patience(max_staleness=4, deadline_s=600)
 class Plan:
     """`links` in bytes per second, both ways. A training step sleeps for `step_s` seconds."""
 
-    shapes: Shapes = field(default_factory=qwen3_06b)
+    size: Qwen3 = QWEN3_06B
     links: Sequence[float] = (25e6, 2e6)
     step_s: float = 30.0
     steps: int = 2
@@ -72,7 +72,7 @@ class Bench:
         self.found: dict[tuple[float | None, str], Measured] = {}
         self._link = link
         self._space = space
-        self._trainee = Trainee(plan.shapes, LEARNING_RATE)
+        self._trainee = Trainee(shapes_of(plan.size), LEARNING_RATE)
         self._base = Base(repo="the Space's own", fingerprint=space.held())
 
     def play(self) -> None:
@@ -172,7 +172,7 @@ def run(plan: Plan | None = None) -> Result:
 def measure(plan: Plan) -> Bench:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        space = stack.enter_context(space_process(plan.shapes, _UNTHROTTLED))
+        space = stack.enter_context(space_process(shapes_of(plan.size), _UNTHROTTLED))
         bench = Bench(plan, Throttled(open_bucket(f"local:{folder}"), _UNTHROTTLED), space)
         bench.play()
     return bench

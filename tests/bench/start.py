@@ -13,12 +13,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from transformers import Qwen3Config
 from transformers.utils.logging import disable_progress_bar
 
 from shared import fingerprint
@@ -29,6 +28,7 @@ from shared.types import Base
 from tests.bench import models
 from tests.bench.counted import Counted
 from tests.bench.rows import Result, Row, result
+from tests.bench.steps import SERVED_20M, Qwen3, shapes_of
 from tests.bench.trainee import Trainee
 from tests.faults.places import place_of
 from trainer_box.publisher import Publisher
@@ -40,7 +40,7 @@ BLOG = f"anchors every {EVERY}"
 
 @dataclass(frozen=True)
 class Plan:
-    config: Qwen3Config = field(default_factory=models.served_20m)
+    size: Qwen3 = SERVED_20M
     steps: int = 50
 
 
@@ -69,7 +69,7 @@ OURS, THEIRS = Scheme("packed", True, None), Scheme("coo", False, EVERY)
 def run(plan: Plan | None = None) -> Result:
     plan = plan or Plan()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:  # the Hub's client reads its environment
-        uploads = process.submit(upload_two_anchors, plan.config).result()
+        uploads = process.submit(upload_two_anchors, plan.size).result()
     ours, theirs = (play(plan, scheme) for scheme in (OURS, THEIRS))
     return result([*rows(plan, ours, theirs), *row_of_xet(*uploads)])
 
@@ -94,9 +94,9 @@ def play(plan: Plan, scheme: Scheme) -> Bytes:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        models.save(plan.config, folder / "model")
+        models.save(plan.size, folder / "model")
         bucket = Counted(open_bucket(f"local:{folder / 'bucket'}"))
-        trainee = Trainee(models.shapes_of(plan.config), LEARNING_RATE)
+        trainee = Trainee(shapes_of(plan.size), LEARNING_RATE)
         base = _base(folder / "model", trainee) if scheme.by_reference else Base()
         options = {"encoding": scheme.encoding, "base": base, "serving_dtype": torch.bfloat16}
         with Publisher(bucket, RUN, **options) as publisher:  # type: ignore[arg-type]
@@ -127,13 +127,13 @@ def _join(bucket: Counted, wanted: str) -> int:
     return count.down
 
 
-def upload_two_anchors(config: Qwen3Config) -> tuple[int, int, int]:
+def upload_two_anchors(size: Qwen3) -> tuple[int, int, int]:
     """The size of an anchor, and the bytes that the Hub's storage got for it and for the next, a step later."""
     disable_progress_bar()
     with tempfile.TemporaryDirectory() as name, place_of("stand-in Hub", Path(name)) as place:
         os.environ.update(place.environment("bench"))
         bucket = open_bucket(place.name, os.environ["HF_TOKEN"])
-        trainee = Trainee(models.shapes_of(config), LEARNING_RATE)
+        trainee = Trainee(shapes_of(size), LEARNING_RATE)
         stored = [0]
         with Publisher(bucket, RUN, serving_dtype=torch.bfloat16) as publisher:
             for _ in range(2):

@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 Shapes = Mapping[str, tuple[int, ...]]
 
+HEAD = 128  # the width of a head
 TINY = Path(__file__).parents[2] / "trainer_box" / "tiny" / "model.safetensors"
 
 
@@ -43,36 +44,43 @@ def tiny_policy() -> Shapes:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
 
 
-def qwen(layers: int, hidden: int, queries: int, keys: int, mlp: int, vocabulary: int) -> Shapes:
-    """A Qwen3's tensors by name; `queries` and `keys` are widths, the embedding is tied."""
+@dataclass(frozen=True)
+class Qwen3:
+    """Sizes of a Qwen3 whose embedding is the head too. `heads` of queries, `keys` of keys, of HEAD each."""
+
+    layers: int
+    hidden: int
+    heads: int
+    keys: int
+    mlp: int
+    vocabulary: int
+
+
+SMALLEST = Qwen3(layers=2, hidden=64, heads=2, keys=1, mlp=128, vocabulary=320)  # for tests
+SERVED_20M = Qwen3(layers=8, hidden=384, heads=3, keys=1, mlp=1024, vocabulary=16_384)
+QWEN3_06B = Qwen3(layers=28, hidden=1024, heads=16, keys=8, mlp=3072, vocabulary=151_936)  # 596 M parameters
+LAYER_OF_7B = Qwen3(layers=1, hidden=4096, heads=32, keys=32, mlp=11_008, vocabulary=32_000)  # and the embedding
+
+
+def shapes_of(size: Qwen3) -> Shapes:
+    """By the names of a checkpoint."""
+    hidden, mlp = size.hidden, size.mlp
+    queries, keys = size.heads * HEAD, size.keys * HEAD
     layer = {
         "self_attn.q_proj": (queries, hidden),
         "self_attn.k_proj": (keys, hidden),
         "self_attn.v_proj": (keys, hidden),
         "self_attn.o_proj": (hidden, queries),
-        "self_attn.q_norm": (128,),
-        "self_attn.k_norm": (128,),
+        "self_attn.q_norm": (HEAD,),
+        "self_attn.k_norm": (HEAD,),
         "mlp.gate_proj": (mlp, hidden),
         "mlp.up_proj": (mlp, hidden),
         "mlp.down_proj": (hidden, mlp),
         "input_layernorm": (hidden,),
         "post_attention_layernorm": (hidden,),
     }
-    tensors = {f"model.layers.{n}.{name}.weight": shape for n in range(layers) for name, shape in layer.items()}
-    return {"model.embed_tokens.weight": (vocabulary, hidden), **tensors, "model.norm.weight": (hidden,)}
-
-
-def served_20m() -> Shapes:
-    return qwen(layers=8, hidden=384, queries=384, keys=128, mlp=1024, vocabulary=16_384)
-
-
-def qwen3_06b() -> Shapes:
-    return qwen(layers=28, hidden=1024, queries=2048, keys=1024, mlp=3072, vocabulary=151_936)
-
-
-def layer_of_7b() -> Shapes:
-    """The embedding and one layer of the 32 of a model of 7 B."""
-    return qwen(layers=1, hidden=4096, queries=4096, keys=4096, mlp=11_008, vocabulary=32_000)
+    tensors = {f"model.layers.{n}.{name}.weight": shape for n in range(size.layers) for name, shape in layer.items()}
+    return {"model.embed_tokens.weight": (size.vocabulary, hidden), **tensors, "model.norm.weight": (hidden,)}
 
 
 def elements(shapes: Shapes) -> int:

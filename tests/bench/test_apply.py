@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.bench import apply, models
+from tests.bench import apply
+from tests.bench.steps import SMALLEST
 
 pytestmark = pytest.mark.slow  # imports vLLM
 
 
 def test_each_density_is_applied_in_all_three_ways() -> None:
-    found = apply.measure(apply.Plan(models.smallest(), densities=(0.01, 0.1), repetitions=2))
+    found = apply.measure(apply.Plan(SMALLEST, densities=(0.01, 0.1), repetitions=2))
     assert [one.density for one in found] == [0.01, 0.1]
     rows = list(apply.rows(found))
     assert [row.peer for row in rows] == [apply.PATCHES, apply.DENSE] * 3

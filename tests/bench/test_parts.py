@@ -14,7 +14,16 @@ from shared.types import TensorSpec
 from tests.bench import classes, growth, on_paper, payload, trained
 from tests.bench.entropy import entropy_bytes
 from tests.bench.rows import NotRun, Row, result
-from tests.bench.steps import TINY, adamw_steps, elements, layer_of_7b, qwen3_06b, served_20m, tiny_policy
+from tests.bench.steps import (
+    LAYER_OF_7B,
+    QWEN3_06B,
+    SERVED_20M,
+    TINY,
+    adamw_steps,
+    elements,
+    shapes_of,
+    tiny_policy,
+)
 
 SMALL = {"weight": (300, 200), "norm": (200,)}
 
@@ -102,10 +111,10 @@ def test_entropy_is_that_of_the_textbook() -> None:
 
 
 def test_shapes_are_those_of_the_models_named() -> None:
-    assert elements(qwen3_06b()) == 596_049_920
+    assert elements(shapes_of(QWEN3_06B)) == 596_049_920
     assert 0.6e6 < elements(tiny_policy()) < 0.75e6
-    assert 17e6 < elements(served_20m()) < 20e6
-    assert elements(layer_of_7b()) > 300e6
+    assert 17e6 < elements(shapes_of(SERVED_20M)) < 20e6
+    assert elements(shapes_of(LAYER_OF_7B)) > 300e6
 
 
 def test_steps_at_two_rates_start_from_the_same_weights() -> None:

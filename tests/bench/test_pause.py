@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import models, pause
+from tests.bench import pause
 from tests.bench.plot import Curve, draw
+from tests.bench.steps import SMALLEST
 
 
 @pytest.mark.slow
 @pytest.mark.vllm
 def test_syncs_of_both_orders_are_measured_over_both_links() -> None:
-    plan = pause.Plan(
-        "tiny", models.smallest(), streams=4, prompt=8, tokens=32, before_s=0.5, after_s=0.5, repetitions=1
-    )
+    plan = pause.Plan("tiny", SMALLEST, streams=4, prompt=8, tokens=32, before_s=0.5, after_s=0.5, repetitions=1)
     found = pause.measure(plan)
     counted = {link: (len(ours), len(blog)) for link, (ours, blog) in found.pauses.items()}
     assert counted == {"slow link": (1, 2), "fast link": (1, 2)}

@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.bench import models, receivers
+from tests.bench import receivers
+from tests.bench.steps import SMALLEST
 
 pytestmark = pytest.mark.slow  # starts processes that import torch
 
 
 def test_two_receivers_cost_the_trainer_the_calls_and_bytes_of_one() -> None:
-    plan = receivers.Plan(models.shapes_of(models.smallest()), counts=(1, 2), steps=1, rounds=1)
+    plan = receivers.Plan(SMALLEST, counts=(1, 2), steps=1, rounds=1)
     found = receivers.measure(plan)
     assert found[1].calls == found[2].calls
     assert found[2].megabytes == pytest.approx(found[1].megabytes, rel=0.1)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.bench import models, stall
+from tests.bench import stall
+from tests.bench.steps import SMALLEST
 
 pytestmark = pytest.mark.slow  # starts a process that imports torch
 
-PLAN = stall.Plan(models.shapes_of(models.smallest()), links=(1e8,), step_s=0.0, steps=2, rounds=1)
+PLAN = stall.Plan(SMALLEST, links=(1e8,), step_s=0.0, steps=2, rounds=1)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.bench import models, start
+from tests.bench import start
+from tests.bench.steps import SMALLEST
 
 pytestmark = pytest.mark.slow  # uploads with the Hub's client
 
-PLAN = start.Plan(models.smallest(), steps=11)
+PLAN = start.Plan(SMALLEST, steps=11)
 
 
 def test_a_run_starts_with_no_bytes_and_the_peers_with_an_anchor() -> None:
@@ -19,5 +20,5 @@ def test_a_run_starts_with_no_bytes_and_the_peers_with_an_anchor() -> None:
 
 
 def test_two_anchors_that_are_a_step_apart_are_both_uploaded() -> None:
-    size, first, second = start.upload_two_anchors(PLAN.config)
+    size, first, second = start.upload_two_anchors(PLAN.size)
     assert 0 < second <= size and 0 < first <= size

@@ -2,10 +2,10 @@
 
 import torch
 
-from tests.bench import models
+from tests.bench.steps import SMALLEST, shapes_of
 from tests.bench.trainee import Trainee, initial
 
-SHAPES = models.shapes_of(models.smallest())
+SHAPES = shapes_of(SMALLEST)
 
 
 def test_a_trainee_begins_with_the_weights_that_every_process_has() -> None:
