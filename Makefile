@@ -19,7 +19,7 @@ demo-seeds: setup ## five seeds and the frozen control, by hand
 	@$(BIN)/python -m trainer_box.seeds $(DEMO_ARGS)
 
 PYTEST := $(BIN)/python -m pytest
-TWO_MODULES := -n 2 --dist loadscope
+TWO_MODULES := -n 2 --dist loadscope --no-loadscope-reorder
 
 # Of vLLM servers there is one at a time: each binds itself to the first core.
 test: setup ## the whole suite
