@@ -35,6 +35,16 @@ const hide = () => {
 hide();
 """
 """A plot's marks have no names, and its newest values are said over it. It is there a moment later than those."""
+KEEP_OPEN = """
+const opened = new Set();
+element.addEventListener("toggle", ({target}) => {
+  target.open ? opened.add(target.dataset.game) : opened.delete(target.dataset.game);
+}, true);
+watch("value", () => {
+  for (const details of element.querySelectorAll("details")) details.open = opened.has(details.dataset.game);
+});
+"""
+"""A game that someone reads stays open when others come."""
 
 Look = Callable[[str, int | None], Snapshot]
 """The snapshot of a run (of the followed one for an empty name), of which someone may want a version's rollouts."""
@@ -61,7 +71,16 @@ def build(look: Look) -> gr.Blocks:
         of_bucket.append(_html("chain-view"))
         _heading("games", "Games: what does it play?", games.CAPTION)
         choices = _choices()
-        outputs = [*of_now, run, *heads, *more_heads, *plots, *more_plots, *of_bucket, _html("games-view")]
+        outputs = [
+            *of_now,
+            run,
+            *heads,
+            *more_heads,
+            *plots,
+            *more_plots,
+            *of_bucket,
+            _html("games-view", script=KEEP_OPEN),
+        ]
 
         def refreshed(seen: list[int], name: str | None, *chosen: object) -> list[Any]:
             choice = Choice.of(*chosen)

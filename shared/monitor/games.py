@@ -51,9 +51,9 @@ def games(snapshot: Snapshot, choice: Choice) -> list[Json]:
     """The chosen ones, the newest first."""
     found: list[Json] = []
     for version in sorted(snapshot.rollouts, reverse=True):
-        for rollout in snapshot.rollouts[version]:
+        for place, rollout in enumerate(snapshot.rollouts[version]):
             if choice.version in (None, version) and len(found) < SHOWN and _is_chosen(rollout, choice):
-                found.append(_game(version, rollout))
+                found.append({"name": f"{version}-{place}", **_game(version, rollout)})
     return found
 
 

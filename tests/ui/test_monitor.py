@@ -34,8 +34,8 @@ DRAWN = """() => [...document.querySelectorAll(".plot")].map(plot => [
 REFRESH: Json = {"data": [None] * 5, "fn_index": 0, "session_hash": "abc"}
 
 
-def fill(monitor: Monitor, run_id: str) -> None:
-    """A run that learns, with games, whose newest version the replica serves."""
+def fill(monitor: Monitor, run_id: str, *newest: Json) -> None:
+    """A run that learns, with games (the newest version's may be given), whose newest version the replica serves."""
     monitor.reset()
     monitor.write(run_id, training(run_id, 60))
     won = rollout(
@@ -48,7 +48,7 @@ def fill(monitor: Monitor, run_id: str) -> None:
     )
     lost = rollout(("zzzzz", "invalid word lost"), reward=-0.6, environment__solved=0.0)
     for version in range(50, 60):
-        monitor.write_rollouts(run_id, version, won, lost)
+        monitor.write_rollouts(run_id, version, *(newest if newest and version == 59 else (won, lost)))
     monitor.replica.document = serving(59, run_id, counters={"recounts": 12}).document
 
 
@@ -140,11 +140,10 @@ def test_games_are_chosen_by_keyboard(browser: Browser, running: Monitor) -> Non
 
 
 def test_what_a_model_wrote_stays_text_and_loads_nothing(browser: Browser, running: Monitor) -> None:
-    fill(running, "hostile")
     game = rollout((HOSTILE, f"{HOSTILE} 5 left"), (HOSTILE, "invalid word lost"), text=HOSTILE, reward=0.5)
     game["numbers"][f"environment/reward_{HOSTILE}"] = 1.0
     game["messages"].append({"role": HOSTILE, "content": HOSTILE})
-    running.write_rollouts("hostile", 59, game)
+    fill(running, "hostile", game)
     running.replica.document["last_error"] = HOSTILE
     running.replica.document["state"] = HOSTILE
     visited = looked(browser, running)
@@ -154,6 +153,23 @@ def test_what_a_model_wrote_stays_text_and_loads_nothing(browser: Browser, runni
     assert visited.page.locator("#games-view img, #replicas-view img, #games-view script").count() == 0
     assert visited.page.title() == "Monitor"
     assert (visited.errors, visited.asked_elsewhere(running.url)) == ([], [])
+
+
+def test_a_game_that_is_read_stays_open_when_others_come(browser: Browser, running: Monitor) -> None:
+    fill(running, "read")
+    visited = looked(browser, running)
+    visited.wait_for("#games-view h3", "Version 57")
+    game = visited.page.locator(".game", has_text="Version 59").first
+    game.locator("summary").click()
+    running.write_rollouts("read", 60, rollout(("trace", "T?R-A-C-E- 5 left")))
+    visited.wait_for("#games-view h3", "Version 60")
+    game.get_by_text("I try a common word.").wait_for()
+    assert visited.page.locator(".game details[open]").count() == 1
+    game.locator("summary").click()
+    running.write_rollouts("read", 61, rollout(("trace", "T?R-A-C-E- 5 left")))
+    visited.wait_for("#games-view h3", "Version 61")
+    assert visited.page.locator(".game details[open]").count() == 0
+    assert visited.errors == []
 
 
 def test_the_page_quotes_a_damaged_file_as_text(browser: Browser, running: Monitor) -> None:
