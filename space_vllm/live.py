@@ -5,6 +5,7 @@ Knows regions and bit patterns, neither versions nor whether the regions may be 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -28,17 +29,17 @@ class LiveTensor:
 
     def read(self, indices: torch.Tensor) -> torch.Tensor:
         """The wire's bit patterns [n] at the flat `indices` (int64 [n], strictly increasing), on the live device."""
+        if (run := self._run) is not None:
+            return to_wire(_taken(run, indices.to(run.device)), self.spec.dtype)
         none = self._wire_like()
         indices = indices.to(none.device)
-        if (run := self._run()) is not None:
-            return to_wire(_taken(run, indices), self.spec.dtype)
         found = none.new_empty(indices.numel())
         for region, chosen, places in self._places(indices):
             found[chosen] = to_wire(_taken(region.memory, places), self.spec.dtype)
         return found
 
     def write(self, change: Change) -> None:
-        if (run := self._run()) is not None:
+        if (run := self._run) is not None:
             _put(run, change.indices, to_live(change.new, self.spec.dtype, run.dtype))
             return
         for region, chosen, places in self._places(change.indices):
@@ -72,6 +73,7 @@ class LiveTensor:
             term += fingerprint.elements(self.spec, indices, to_wire(memory[places], self.spec.dtype))
         return term % (1 << 64)
 
+    @cached_property
     def _run(self) -> torch.Tensor | None:
         """Live memory that holds the whole tensor in its own order, as that of most tensors does."""
         region = self.regions[0]

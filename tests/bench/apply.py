@@ -1,6 +1,6 @@
-"""How long a staged delta takes to become live in vLLM's model, in the pause: ours, read back and verified, against
-vLLM's `load_checkpoint_weight_patches` and its `load_weights` of whole tensors from a copy on the CPU, both without
-a look at what became of it.
+"""How long a staged delta takes to become live in vLLM's model, in the pause: ours, placed alone, and placed, read
+back and verified, against vLLM's `load_checkpoint_weight_patches` and its `load_weights` of whole tensors from a copy
+on the CPU, both without a look at what became of it.
 
 The model is vLLM's own, on the CPU and in this process, without an engine around it. What each of the three leaves in
 it is compared with what it should be, outside of the time that is taken; a recount of everything ends each density.
@@ -48,10 +48,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one density; each the median."""
+    """Of one density; each the median. Ours with and without reading back and comparing."""
 
     density: float
-    ours: float
+    placed: float
+    verified: float
     patches: float
     dense: float
 
@@ -80,26 +81,22 @@ class Bench:
         assert audited(self._receiver, _DEADLINE_S) == Audited("done"), (
             "other weights are live than those that were loaded last"
         )
-        ours, patches, dense = (median(seconds) for seconds in zip(*found, strict=True))
-        return Seconds(density, ours, patches, dense)
+        return Seconds(density, *(median(seconds) for seconds in zip(*found, strict=True)))
 
-    def _once(self, density: float) -> tuple[float, float, float]:
+    def _once(self, density: float) -> tuple[float, float, float, float]:
         """Ours goes on by a version, the patches go back behind our back, and all is loaded as the version has it."""
         changes = neighbours(self._weights, density, self._generator)
-        verified = self._stage(changes)
-        ours, found = timed(self._apply)
-        assert found == Verified(verified), found
+        staged = self._stage(changes)
+        placing, placed = timed(self._receiver.apply)
+        assert not placed.error, placed.error
+        verifying, verified = timed(self._receiver.verify)
+        assert verified == Verified(staged), verified
         patches = timed(lambda: self._patch(changes))[0]
         self._check(changes, lambda change: change.old)
         place(self._weights, changes)
         dense = timed(lambda: self._loaded.model.load_weights(self._weights.items()))[0]  # type: ignore[operator]
         self._check(changes, lambda change: change.new)
-        return ours, patches, dense
-
-    def _apply(self) -> Verified:
-        placed = self._receiver.apply()
-        assert not placed.error, placed.error
-        return self._receiver.verify()
+        return placing, placing + verifying, patches, dense
 
     def _patch(self, changes: Sequence[Change]) -> None:
         """To the old values, which are as many as the new ones."""
@@ -153,9 +150,11 @@ def measure(plan: Plan) -> list[Seconds]:
 def rows(found: Sequence[Seconds]) -> Iterator[Row]:
     for one in found:
         case = f"{100 * one.density:g} % changed"
-        yield Row(case, "apply s", PATCHES, one.ours, one.patches)
-        yield Row(case, "apply s", DENSE, one.ours, one.dense)
-    densities = [one.density for one in found]
-    ours, *peers = (exponent(densities, [getattr(one, way) for one in found]) for way in ("ours", "patches", "dense"))
+        yield Row(case, "placing, s", PATCHES, one.placed, one.patches)
+        yield Row(case, "placing, s", DENSE, one.placed, one.dense)
+        yield Row(case, "placing and verifying, s", PATCHES, one.verified, one.patches)
+        yield Row(case, "placing and verifying, s", DENSE, one.verified, one.dense)
+    densities, ways = [one.density for one in found], ("verified", "patches", "dense")
+    ours, *peers = (exponent(densities, [getattr(one, way) for one in found]) for way in ways)
     for peer, theirs in zip((PATCHES, DENSE), peers, strict=True):
         yield Row("all densities", "apply, fitted exponent of the density", peer, ours, theirs)
