@@ -147,7 +147,7 @@ def test_what_a_model_wrote_stays_text_and_loads_nothing(browser: Browser, runni
     running.replica.document["last_error"] = HOSTILE
     running.replica.document["state"] = HOSTILE
     visited = looked(browser, running)
-    visited.page.locator(".game summary").first.click()
+    visited.page.locator(".game", has_text="Version 59").locator("summary").click()
     visited.wait_for(".turn", HOSTILE)
     visited.wait_for("#replicas-view td", HOSTILE)
     assert visited.page.locator("#games-view img, #replicas-view img, #games-view script").count() == 0
