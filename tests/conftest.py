@@ -1,4 +1,4 @@
-"""Fixtures that every package's tests share: free ports and real processes that never outlive their test.
+"""What every package's tests share: free ports, real processes that never outlive their test, and the suite's order.
 
 Knows nothing of what the processes do; what a server answers is its own test's business.
 """

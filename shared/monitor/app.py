@@ -71,16 +71,8 @@ def build(look: Look) -> gr.Blocks:
         of_bucket.append(_html("chain-view"))
         _heading("games", "Games: what does it play?", games.CAPTION)
         choices = _choices()
-        outputs = [
-            *of_now,
-            run,
-            *heads,
-            *more_heads,
-            *plots,
-            *more_plots,
-            *of_bucket,
-            _html("games-view", script=KEEP_OPEN),
-        ]
+        played = _html("games-view", script=KEEP_OPEN)
+        outputs = [*of_now, run, *heads, *more_heads, *plots, *more_plots, *of_bucket, played]
 
         def refreshed(seen: list[int], name: str | None, *chosen: object) -> list[Any]:
             choice = Choice.of(*chosen)
