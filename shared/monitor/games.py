@@ -53,7 +53,7 @@ def games(snapshot: Snapshot, choice: Choice) -> list[Json]:
     for version in sorted(snapshot.rollouts, reverse=True):
         for place, rollout in enumerate(snapshot.rollouts[version]):
             if choice.version in (None, version) and len(found) < SHOWN and _is_chosen(rollout, choice):
-                found.append({"name": f"{version}-{place}", **_game(version, rollout)})
+                found.append(_game(version, place, rollout))
     return found
 
 
@@ -86,11 +86,12 @@ def _is_chosen(rollout: Json, choice: Choice) -> bool:
     return choice.least is None or numbers.get("reward", float("-inf")) >= choice.least
 
 
-def _game(version: int, rollout: Json) -> Json:
+def _game(version: int, place: int, rollout: Json) -> Json:
     numbers, turns = _numbers(rollout), list(_turns(rollout))[:MOST_TURNS]
     solved = numbers.get("environment/solved")
     played_by = whole_in(rollout.get("version"))
     return {
+        "name": f"{version}-{place}",
         "title": f"Version {version}" + (f", played by {played_by}" if played_by not in (None, version) else ""),
         "outcome": "" if solved is None else "solved" if solved > 0 else "not solved",
         "reward": number(numbers.get("reward"), "+.2f"),

@@ -150,11 +150,10 @@ def measure(plan: Plan) -> list[Seconds]:
 def rows(found: Sequence[Seconds]) -> Iterator[Row]:
     for one in found:
         case = f"{100 * one.density:g} % changed"
-        yield Row(case, "placing, s", PATCHES, one.placed, one.patches)
-        yield Row(case, "placing, s", DENSE, one.placed, one.dense)
-        yield Row(case, "placing and verifying, s", PATCHES, one.verified, one.patches)
-        yield Row(case, "placing and verifying, s", DENSE, one.verified, one.dense)
+        for what, ours in (("placing, s", one.placed), ("placing and verifying, s", one.verified)):
+            yield Row(case, what, PATCHES, ours, one.patches)
+            yield Row(case, what, DENSE, ours, one.dense)
     densities, ways = [one.density for one in found], ("verified", "patches", "dense")
-    ours, *peers = (exponent(densities, [getattr(one, way) for one in found]) for way in ways)
+    verified, *peers = (exponent(densities, [getattr(one, way) for one in found]) for way in ways)
     for peer, theirs in zip((PATCHES, DENSE), peers, strict=True):
-        yield Row("all densities", "apply, fitted exponent of the density", peer, ours, theirs)
+        yield Row("all densities", "apply, fitted exponent of the density", peer, verified, theirs)

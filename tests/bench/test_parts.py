@@ -45,7 +45,7 @@ def test_a_row_without_numbers_says_why() -> None:
 
 
 def test_payload_measures_every_peer_and_the_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "CASES", (("small", SMALL, (1e-4, 1e-3)),))
+    monkeypatch.setattr(payload, "CASES", (("small", lambda: SMALL, (1e-4, 1e-3)),))
     monkeypatch.setattr(payload, "DENSITIES", ())
     rows = checked(payload.run(), cases=2)
     against = {row["against"] for row in rows if row["what"] == "bytes per change"}
