@@ -52,9 +52,10 @@ def fill(monitor: Monitor, run_id: str, *newest: Json) -> None:
     monitor.replica.document = serving(59, run_id, counters={"recounts": 12}).document
 
 
-def looked(browser: Browser, monitor: Monitor, **options: Any) -> Visit:
+def looked(browser: Browser, monitor: Monitor, run_id: str, **options: Any) -> Visit:
+    """A page that shows this run: the monitor may still tell of the one before, which ended as it does."""
     found = visit(browser, f"{monitor.url}/monitor/", **options)
-    found.wait_for(".tile .value", "59")
+    found.wait_for(".verdict li", f"Version 59 of run {run_id} is the newest")
     return found
 
 
@@ -84,7 +85,7 @@ def test_a_page_that_was_opened_before_the_run_draws_as_one_that_was_opened_afte
     expect(early.page.locator("#plot-duration svg")).to_be_visible(timeout=SEEN_MS)
     fill(running, "awaited")
     early.wait_for(".tile .value", "59")
-    late = looked(browser, running)
+    late = looked(browser, running, "awaited")
     for visited in (early, late):
         expect(visited.page.locator("#plot-duration svg .mark-line path").first).to_be_visible(timeout=SEEN_MS)
     deadline = time.monotonic() + SEEN_MS / 1000
@@ -100,8 +101,8 @@ def test_a_page_that_was_opened_before_the_run_draws_as_one_that_was_opened_afte
 def test_it_can_be_read_at_any_width_and_in_the_dark_and_axe_finds_nothing_serious(
     browser: Browser, running: Monitor, scheme: str, width: int
 ) -> None:
-    fill(running, f"seen-{scheme}-{width}")
-    visited = looked(browser, running, width=width, color_scheme=scheme)
+    fill(running, run_id := f"seen-{scheme}-{width}")
+    visited = looked(browser, running, run_id, width=width, color_scheme=scheme)
     visited.wait_for(".game h3", "Version 59")
     expect(visited.page.locator("#plot-duration svg")).to_be_visible(timeout=SEEN_MS)
     assert visited.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -117,7 +118,7 @@ def test_it_can_be_read_at_any_width_and_in_the_dark_and_axe_finds_nothing_serio
 
 def test_games_are_chosen_by_keyboard(browser: Browser, running: Monitor) -> None:
     fill(running, "keyboard")
-    visited = looked(browser, running)
+    visited = looked(browser, running, "keyboard")
     page = visited.page
     expect(page.locator(".game")).to_have_count(12, timeout=SEEN_MS)
     reached = list[str]()
@@ -146,8 +147,8 @@ def test_what_a_model_wrote_stays_text_and_loads_nothing(browser: Browser, runni
     fill(running, "hostile", game)
     running.replica.document["last_error"] = HOSTILE
     running.replica.document["state"] = HOSTILE
-    visited = looked(browser, running)
-    visited.page.locator(".game", has_text="Version 59").locator("summary").click()
+    visited = looked(browser, running, "hostile")
+    visited.page.locator(".game", has_text="+0.50").locator("summary").click()
     visited.wait_for(".turn", HOSTILE)
     visited.wait_for("#replicas-view td", HOSTILE)
     assert visited.page.locator("#games-view img, #replicas-view img, #games-view script").count() == 0
@@ -157,7 +158,7 @@ def test_what_a_model_wrote_stays_text_and_loads_nothing(browser: Browser, runni
 
 def test_a_game_that_is_read_stays_open_when_others_come(browser: Browser, running: Monitor) -> None:
     fill(running, "read")
-    visited = looked(browser, running)
+    visited = looked(browser, running, "read")
     visited.wait_for("#games-view h3", "Version 57")
     game = visited.page.locator(".game", has_text="Version 59").first
     game.locator("summary").click()
@@ -184,7 +185,7 @@ def test_the_page_quotes_a_damaged_file_as_text(browser: Browser, running: Monit
 
 def test_a_replica_is_asked_only_while_the_page_is_open(browser: Browser, running: Monitor) -> None:
     fill(running, "asked")
-    visited = looked(browser, running)
+    visited = looked(browser, running, "asked")
     before = running.replica.asked
     visited.wait_for("#replicas-view td", "Replica A")
     visited.page.wait_for_timeout(3000)
