@@ -1,16 +1,18 @@
 """How long a staged delta takes to become live in vLLM's model, in the pause: ours, placed alone, and placed, read
-back and verified, against vLLM's `load_checkpoint_weight_patches` and its `load_weights` of whole tensors from a copy
-on the CPU, both without a look at what became of it.
+back and verified, against vLLM's `load_checkpoint_weight_patches`, with its own checks of the patches and without, and
+its `load_weights` of whole tensors from a copy on the CPU, all without a look at what became of it. The least that
+placing can take is a bare `scatter_` of the same elements into that copy.
 
-The model is vLLM's own, on the CPU and in this process, without an engine around it. What each of the three leaves in
-it is compared with what it should be, outside of the time that is taken; a recount of everything ends each density.
+The model is vLLM's own, on the CPU and in this process, without an engine around it. What each way leaves in it is
+compared with what it should be, outside of the time that is taken; a recount of everything ends each density.
 """
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -34,7 +36,9 @@ from tests.bench.steps import QWEN3_06B, Qwen3
 from tests.space_vllm.driving import audited, settled
 from tests.space_vllm.vllm_models import Loaded, load
 
-PATCHES, DENSE = "load_checkpoint_weight_patches", "load_weights of all"
+PLACED, VERIFIED = "placing, s", "placing and verifying, s"
+PATCHES, UNCHECKED = "load_checkpoint_weight_patches", "load_checkpoint_weight_patches, unchecked"
+DENSE, BARE = "load_weights of all", "scatter_ alone"
 _DEADLINE_S = 900.0
 
 
@@ -42,19 +46,16 @@ _DEADLINE_S = 900.0
 class Plan:
     size: Qwen3 = QWEN3_06B
     densities: Sequence[float] = (0.001, 0.01, 0.03, 0.1)
-    repetitions: int = 3
+    repetitions: int = 5
     dtype: str = "bfloat16"
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one density; each the median. Ours with and without reading back and comparing."""
+    """Of one density, `by_way`: each the median."""
 
     density: float
-    placed: float
-    verified: float
-    patches: float
-    dense: float
+    by_way: Mapping[str, float]
 
 
 class Bench:
@@ -81,9 +82,9 @@ class Bench:
         assert audited(self._receiver, _DEADLINE_S) == Audited("done"), (
             "other weights are live than those that were loaded last"
         )
-        return Seconds(density, *(median(seconds) for seconds in zip(*found, strict=True)))
+        return Seconds(density, {way: median(one[way] for one in found) for way in found[0]})
 
-    def _once(self, density: float) -> tuple[float, float, float, float]:
+    def _once(self, density: float) -> dict[str, float]:
         """Ours goes on by a version, the patches go back behind our back, and all is loaded as the version has it."""
         changes = neighbours(self._weights, density, self._generator)
         staged = self._stage(changes)
@@ -91,14 +92,15 @@ class Bench:
         assert not placed.error, placed.error
         verifying, verified = timed(self._receiver.verify)
         assert verified == Verified(staged), verified
-        patches = timed(lambda: self._patch(changes))[0]
+        patches, unchecked = (timed(partial(self._patch, changes, has_checks))[0] for has_checks in (True, False))
         self._check(changes, lambda change: change.old)
-        place(self._weights, changes)
+        bare = timed(lambda: place(self._weights, changes))[0]
         dense = timed(lambda: self._loaded.model.load_weights(self._weights.items()))[0]  # type: ignore[operator]
         self._check(changes, lambda change: change.new)
-        return placing, placing + verifying, patches, dense
+        peers = {PATCHES: patches, UNCHECKED: unchecked, DENSE: dense, BARE: bare}
+        return {PLACED: placing, VERIFIED: placing + verifying, **peers}
 
-    def _patch(self, changes: Sequence[Change]) -> None:
+    def _patch(self, changes: Sequence[Change], has_checks: bool) -> None:
         """To the old values, which are as many as the new ones."""
         from vllm.model_executor.model_loader import checkpoint_weight_patch as patching
 
@@ -107,7 +109,7 @@ class Bench:
             spec, dtype = change.spec, DTYPES[change.spec.dtype]
             old = change.old.view(dtype)
             patches.append(patching.CheckpointWeightPatch(spec.name, spec.shape, dtype, old, change.indices))
-        patching.load_checkpoint_weight_patches(self._loaded.model, patches, validate_unique_indices=False)
+        patching.load_checkpoint_weight_patches(self._loaded.model, patches, validate_unique_indices=has_checks)
 
     def _stage(self, changes: Sequence[Change]) -> str:
         """The fingerprint of the version that is staged."""
@@ -149,11 +151,11 @@ def measure(plan: Plan) -> list[Seconds]:
 
 def rows(found: Sequence[Seconds]) -> Iterator[Row]:
     for one in found:
-        case = f"{100 * one.density:g} % changed"
-        for what, ours in (("placing, s", one.placed), ("placing and verifying, s", one.verified)):
-            yield Row(case, what, PATCHES, ours, one.patches)
-            yield Row(case, what, DENSE, ours, one.dense)
-    densities, ways = [one.density for one in found], ("verified", "patches", "dense")
-    verified, *peers = (exponent(densities, [getattr(one, way) for one in found]) for way in ways)
-    for peer, theirs in zip((PATCHES, DENSE), peers, strict=True):
-        yield Row("all densities", "apply, fitted exponent of the density", peer, verified, theirs)
+        for ours in (PLACED, VERIFIED):
+            for peer in (PATCHES, UNCHECKED, DENSE, BARE):
+                yield Row(f"{100 * one.density:g} % changed", ours, peer, one.by_way[ours], one.by_way[peer])
+    densities = [one.density for one in found]
+    grown = {way: exponent(densities, [one.by_way[way] for one in found]) for way in (VERIFIED, PATCHES, DENSE)}
+    for peer in (PATCHES, DENSE):
+        what = "apply, fitted exponent of the density"
+        yield Row("all densities", what, peer, grown[VERIFIED], grown[peer])

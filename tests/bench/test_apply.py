@@ -8,9 +8,12 @@ from tests.bench.steps import SMALLEST
 pytestmark = pytest.mark.slow  # imports vLLM
 
 
-def test_each_density_is_applied_in_all_three_ways() -> None:
+def test_each_density_is_applied_in_every_way() -> None:
     found = apply.measure(apply.Plan(SMALLEST, densities=(0.01, 0.1), repetitions=2))
     assert [one.density for one in found] == [0.01, 0.1]
     rows = list(apply.rows(found))
-    assert [row.peer for row in rows] == [apply.PATCHES, apply.DENSE] * 5
-    assert all(row.ours > 0 and row.theirs > 0 for row in rows[:8])
+    assert [row.peer for row in rows] == [apply.PATCHES, apply.UNCHECKED, apply.DENSE, apply.BARE] * 4 + [
+        apply.PATCHES,
+        apply.DENSE,
+    ]
+    assert all(row.ours > 0 and row.theirs > 0 for row in rows[:16])
