@@ -19,13 +19,15 @@ demo-seeds: setup ## five seeds and the frozen control, by hand
 	@$(BIN)/python -m trainer_box.seeds $(DEMO_ARGS)
 
 PYTEST := $(BIN)/python -m pytest
-TWO_GROUPS := -n 2 --dist loadgroup --no-loadscope-reorder
+TWO_MODULES := -n 2 --dist loadscope --no-loadscope-reorder
 
+# Of vLLM servers there is one at a time: each binds itself to the first core.
 test: setup ## the whole suite
-	@$(PYTEST) $(TWO_GROUPS)
+	@$(PYTEST) $(TWO_MODULES) -m "not vllm and not faults and not images"
+	@$(PYTEST) -m "vllm and not faults and not images"
 
 test-fast: setup ## the suite without real servers and training
-	@$(PYTEST) $(TWO_GROUPS) -m "not slow"
+	@$(PYTEST) $(TWO_MODULES) -m "not slow"
 
 test-faults: setup ## what a run survives, with real processes: about an hour
 	@$(BIN)/python -m tests.faults $(ROWS)

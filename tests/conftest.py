@@ -65,19 +65,11 @@ class RunningProcess:
             return self.process.wait()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where processes share the suite, each takes the next group: slow ones first, so that all end together."""
+    """Where two processes share the suite, each takes the next module: slow ones first, so that both end together."""
     if hasattr(config, "workerinput"):
-        slow = Counter(_group(item) for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: -slow[_group(item)])
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-
-
-def _group(item: pytest.Item) -> str:
-    """A module; but all tests of vLLM servers are one, since each server binds itself to the first core."""
-    return "vLLM" if item.get_closest_marker("vllm") else item.path.relative_to(ROOT).as_posix()
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[item.path])
 
 
 class StartProcess(Protocol):
