@@ -16,14 +16,11 @@ Made = TypeVar("Made")
 
 
 def in_parallel(work: Callable[[Change], Made], changes: Sequence[Change]) -> list[Made]:
-    """What `work` makes of each, in any order; on the CPU by as many threads as torch may use there.
+    """What `work` makes of each, in order; on the CPU by as many threads as torch may use there.
 
-    Raises what a work has raised. Once this returns or raises, none is going on.
+    Raises what the first work that failed has raised. Once this returns or raises, no work is going on.
     """
     if not all(change.new.is_cpu for change in changes):
         return [work(change) for change in changes]
-    threads = torch.get_num_threads()
-    rest = iter(sorted(changes, key=lambda change: -change.count))  # largest first, so that all threads end together
-    with ThreadPoolExecutor(threads, "changes") as pool:
-        parts = [pool.submit(lambda: [work(change) for change in rest]) for _ in range(threads)]
-    return [made for part in parts for made in part.result()]
+    with ThreadPoolExecutor(torch.get_num_threads(), "changes") as pool:
+        return list(pool.map(work, changes))
