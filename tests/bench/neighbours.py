@@ -21,4 +21,4 @@ def neighbours(weights: dict[str, torch.Tensor], density: float, generator: torc
 
 def place(weights: dict[str, torch.Tensor], changes: Iterable[Change]) -> None:
     for change in changes:
-        bits(weights[change.spec.name]).view(-1).scatter_(0, change.indices, change.new)
+        bits(weights[change.spec.name]).scatter_(0, change.indices, change.new)
