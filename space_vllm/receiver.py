@@ -20,6 +20,7 @@ from shared.errors import ChainError, IntegrityError, SyncError
 from shared.files import read_anchor, read_delta
 from shared.types import Manifest, TensorSpec
 from space_vllm.audit import Audit
+from space_vllm.in_parallel import in_parallel
 from space_vllm.outcomes import Audited, Placed, Progress, Verified
 from space_vllm.placement import LiveModel, Places, Weights
 
@@ -219,12 +220,13 @@ class Receiver:
         """
         if staged.tensors is not None or self._undone:
             return fingerprint.to_text(sum(_count(expected).values()))
-        total = sum(expected.terms.values())
-        for change in staged.changes:
+
+        def gain(change: Change) -> int:
             found = expected.places.read(change.spec, change.indices)
-            if not torch.equal(found, change.new):
-                total += fingerprint.change(change.spec, change.indices, change.new, found)
-        return fingerprint.to_text(total)
+            is_right = torch.equal(found, change.new)
+            return 0 if is_right else fingerprint.change(change.spec, change.indices, change.new, found)
+
+        return fingerprint.to_text(sum(expected.terms.values()) + sum(in_parallel(gain, staged.changes)))
 
     def _settle(self, version: Version, staged: Staged) -> None:
         self._live, self._placed = version, None

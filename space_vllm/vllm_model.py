@@ -21,6 +21,7 @@ from shared.types import TensorSpec
 from space_vllm.casts import holds
 from space_vllm.coverage import check_dtypes, check_reached, distinct_parameters, is_whole, padding
 from space_vllm.hooks import derived, is_under
+from space_vllm.in_parallel import in_parallel
 from space_vllm.live import LiveTensor
 from space_vllm.placement import Weights
 from space_vllm.tracing import Trace, Witness, storage_of, trace
@@ -178,14 +179,12 @@ class VllmPlaces:
 
     def write(self, changes: Sequence[Change]) -> None:
         self._before = self._digests
-        through_loader = []
-        for change in changes:
-            traced = self._traced.get(change.spec.name)
-            if traced is not None and self._model.is_trusted:
-                traced.write(change)
-            else:
-                through_loader.append(change)
-        if through_loader:
+        in_place = self._traced if self._model.is_trusted else {}
+        in_parallel(
+            lambda change: in_place[change.spec.name].write(change),
+            [change for change in changes if change.spec.name in in_place],
+        )
+        if through_loader := [change for change in changes if change.spec.name not in in_place]:
             self._write_through_loader(through_loader)
 
     def undo(self, changes: Sequence[Change]) -> None:

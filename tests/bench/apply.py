@@ -3,8 +3,9 @@ back and verified, against vLLM's `load_checkpoint_weight_patches`, with its own
 its `load_weights` of whole tensors from a copy on the CPU, all without a look at what became of it. The least that
 placing can take is a bare `scatter_` of the same elements into that copy.
 
-The model is vLLM's own, on the CPU and in this process, without an engine around it. What each way leaves in it is
-compared with what it should be, outside of the time that is taken; a recount of everything ends each density.
+The model is vLLM's own, on the CPU and in this process, without an engine around it. Torch has one thread, which is all
+that vLLM gives its worker on two cores as it keeps one for the rest, and then one per core. What each way leaves in the
+model is compared with what it should be, outside of the time that is taken; a recount of everything ends each case.
 """
 
 import os
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -33,6 +35,7 @@ from tests.bench.growth import exponent
 from tests.bench.neighbours import neighbours, place
 from tests.bench.rows import Result, Row, result
 from tests.bench.steps import QWEN3_06B, Qwen3
+from tests.bench.threads import torch_threads
 from tests.space_vllm.driving import audited, settled
 from tests.space_vllm.vllm_models import Loaded, load
 
@@ -46,15 +49,17 @@ _DEADLINE_S = 900.0
 class Plan:
     size: Qwen3 = QWEN3_06B
     densities: Sequence[float] = (0.001, 0.01, 0.03, 0.1)
+    threads: Sequence[int] = (1, len(os.sched_getaffinity(0)))
     repetitions: int = 5
     dtype: str = "bfloat16"
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one density, `by_way`: each the median."""
+    """Of one density and number of torch's threads, `by_way`: each the median."""
 
     density: float
+    threads: int
     by_way: Mapping[str, float]
 
 
@@ -77,12 +82,13 @@ class Bench:
         self._file = folder / "delta.safetensors"
         self._generator = torch.Generator().manual_seed(0)
 
-    def measure(self, density: float, repetitions: int) -> Seconds:
-        found = [self._once(density) for _ in range(repetitions)]
+    def measure(self, density: float, threads: int, repetitions: int) -> Seconds:
+        with torch_threads(threads):
+            found = [self._once(density) for _ in range(repetitions)]
         assert audited(self._receiver, _DEADLINE_S) == Audited("done"), (
             "other weights are live than those that were loaded last"
         )
-        return Seconds(density, {way: median(one[way] for one in found) for way in found[0]})
+        return Seconds(density, threads, {way: median(one[way] for one in found) for way in found[0]})
 
     def _once(self, density: float) -> dict[str, float]:
         """Ours goes on by a version, the patches go back behind our back, and all is loaded as the version has it."""
@@ -146,16 +152,23 @@ def _measure_quietly(plan: Plan) -> list[Seconds]:
 def measure(plan: Plan) -> list[Seconds]:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(plan, Path(folder))
-        return [bench.measure(density, plan.repetitions) for density in plan.densities]
+        return [bench.measure(*case, plan.repetitions) for case in product(plan.densities, plan.threads)]
 
 
 def rows(found: Sequence[Seconds]) -> Iterator[Row]:
     for one in found:
+        case = f"{100 * one.density:g} % changed, {_threads(one.threads)}"
         for ours in (PLACED, VERIFIED):
             for peer in (PATCHES, UNCHECKED, DENSE, BARE):
-                yield Row(f"{100 * one.density:g} % changed", ours, peer, one.by_way[ours], one.by_way[peer])
-    densities = [one.density for one in found]
-    grown = {way: exponent(densities, [one.by_way[way] for one in found]) for way in (VERIFIED, PATCHES, DENSE)}
-    for peer in (PATCHES, DENSE):
-        what = "apply, fitted exponent of the density"
-        yield Row("all densities", what, peer, grown[VERIFIED], grown[peer])
+                yield Row(case, ours, peer, one.by_way[ours], one.by_way[peer])
+    for threads in dict.fromkeys(one.threads for one in found):
+        alike = [one for one in found if one.threads == threads]
+        densities = [one.density for one in alike]
+        grown = {way: exponent(densities, [one.by_way[way] for one in alike]) for way in (VERIFIED, PATCHES, DENSE)}
+        for peer in (PATCHES, DENSE):
+            what = "apply, fitted exponent of the density"
+            yield Row(f"all densities, {_threads(threads)}", what, peer, grown[VERIFIED], grown[peer])
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"

@@ -8,7 +8,6 @@ there are more of them than cores; its processor time, calls and bytes are what 
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -19,6 +18,7 @@ from tests.bench.counted import Counted
 from tests.bench.receiver_processes import Receivers, receiver_processes
 from tests.bench.rows import Result, Row, result
 from tests.bench.steps import SERVED_20M, Qwen3, shapes_of
+from tests.bench.threads import torch_threads
 from tests.bench.trainee import Trainee
 from trainer_box.publisher import Publisher
 
@@ -84,7 +84,7 @@ def run(plan: Plan | None = None) -> Result:
 
 def measure(plan: Plan) -> dict[int, Cost]:
     """Medians, by the number of receivers."""
-    with tempfile.TemporaryDirectory() as folder, one_thread():
+    with tempfile.TemporaryDirectory() as folder, torch_threads(1):
         bucket = Counted(open_bucket(f"local:{folder}"))
         with (
             Publisher(bucket, RUN, serving_dtype=torch.bfloat16) as publisher,
@@ -92,17 +92,6 @@ def measure(plan: Plan) -> dict[int, Cost]:
         ):
             found = Bench(plan, bucket, publisher, receivers).play()
     return {count: _median(costs) for count, costs in found.items()}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Where cores are few, torch's threads wait for each other busily: processor time that does nothing."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def rows(found: dict[int, Cost]) -> Iterator[Row]:

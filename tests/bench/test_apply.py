@@ -9,11 +9,12 @@ pytestmark = pytest.mark.slow  # imports vLLM
 
 
 def test_each_density_is_applied_in_every_way() -> None:
-    found = apply.measure(apply.Plan(SMALLEST, densities=(0.01, 0.1), repetitions=2))
-    assert [one.density for one in found] == [0.01, 0.1]
+    plan = apply.Plan(SMALLEST, densities=(0.01, 0.1), threads=(1, 2), repetitions=2)
+    found = apply.measure(plan)
+    assert [(one.density, one.threads) for one in found] == [(0.01, 1), (0.01, 2), (0.1, 1), (0.1, 2)]
     rows = list(apply.rows(found))
-    assert [row.peer for row in rows] == [apply.PATCHES, apply.UNCHECKED, apply.DENSE, apply.BARE] * 4 + [
+    assert [row.peer for row in rows] == [apply.PATCHES, apply.UNCHECKED, apply.DENSE, apply.BARE] * 8 + [
         apply.PATCHES,
         apply.DENSE,
-    ]
-    assert all(row.ours > 0 and row.theirs > 0 for row in rows[:16])
+    ] * 2
+    assert all(row.ours > 0 and row.theirs > 0 for row in rows[:32])
