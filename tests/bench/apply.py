@@ -4,8 +4,9 @@ its `load_weights` of whole tensors from a copy on the CPU, all without a look a
 placing can take is a bare `scatter_` of the same elements into that copy.
 
 The model is vLLM's own, on the CPU and in this process, without an engine around it. Torch has one thread, which is
-all that vLLM gives its worker on two cores as it keeps one for the rest, and then one per core. What each way leaves in
-the model is compared with what it should be, outside of the time that is taken; a recount of everything ends each case.
+all that vLLM gives its worker on two cores as it keeps one for the rest, and then one per core. What each way leaves
+in the model is compared with what it should be, outside of the time that is taken; a recount of everything ends each
+case.
 """
 
 import os
