@@ -50,7 +50,7 @@ _DEADLINE_S = 900.0
 class Plan:
     size: Qwen3 = QWEN3_06B
     densities: Sequence[float] = (0.001, 0.01, 0.03, 0.1)
-    threads: Sequence[int] = (1, len(os.sched_getaffinity(0)))
+    threads: Sequence[int] = tuple(sorted({1, len(os.sched_getaffinity(0))}))
     repetitions: int = 5
     dtype: str = "bfloat16"
 

@@ -11,8 +11,6 @@ from shared.types import TensorSpec
 from space_vllm.in_parallel import in_parallel
 
 DEADLINE_S = 30.0
-
-
 MANY = 1 << 20
 
 
@@ -41,7 +39,10 @@ def test_otherwise_the_caller_does_one_after_the_other(given: list[Change], monk
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
-def test_the_threads_have_the_cores_of_the_process_though_their_parent_is_bound_to_one() -> None:
+def test_the_threads_have_the_cores_of_the_process_though_their_parent_is_bound_to_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     cores = os.sched_getaffinity(0)
     ended = threading.Event()
     other = threading.Thread(target=ended.wait)
