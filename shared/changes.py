@@ -1,6 +1,6 @@
 """The changed elements of one tensor, in the two forms they take: decoded from a file, and resolved on a base."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +26,11 @@ class Change:
     def reversed(self) -> "Change":
         """What takes this change back."""
         return Change(self.spec, self.indices, old=self.new, new=self.old)
+
+    def pieces(self, count: int) -> Iterator["Change"]:
+        """The same, in order, as changes of at most `count` elements."""
+        for part in zip(self.indices.split(count), self.old.split(count), self.new.split(count), strict=True):
+            yield Change(self.spec, *part)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Knows nothing of the work.
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -17,31 +17,45 @@ from shared.changes import Change
 
 Made = TypeVar("Made")
 
-_FEW = 1 << 18  # changed elements in all: to start threads for no more takes longer than they save
+_SHARE = 1 << 19  # changed elements that are worth a thread
+_PIECE = 1 << 14  # so few that torch goes through them without threads of its own, which each of ours would get
 
 
 def in_parallel(work: Callable[[Change], Made], changes: Sequence[Change]) -> list[Made]:
-    """What `work` makes of each, in any order; on the CPU by as many threads as torch may use there.
+    """What `work` makes of each, or of pieces of each, in any order.
 
-    Raises what a work has raised. Once this returns or raises, none is going on.
+    On the CPU as many threads as torch may use there do it; where no more can be started, fewer do. Raises what a work
+    has raised. Once this returns or raises, none is going on.
     """
-    threads = torch.get_num_threads() if _are_many(changes) else 1
-    if threads == 1:
+    threads = min(torch.get_num_threads(), sum(change.count for change in changes) // _SHARE)
+    if threads < 2 or not all(change.new.is_cpu for change in changes):
         return [work(change) for change in changes]
-    rest = iter(sorted(changes, key=lambda change: -change.count))  # largest first, so that all threads end together
-    with ThreadPoolExecutor(threads, "changes", os.sched_setaffinity, (0, _cores())) as pool:
-        parts = [pool.submit(lambda: [work(change) for change in rest]) for _ in range(threads)]
-    return [made for part in parts for made in part.result()]
+    rest = iter([piece for change in changes for piece in change.pieces(_PIECE)])
+    made, helping = list[Made](), list[Future[None]]()
 
+    def go_on() -> None:
+        for piece in rest:
+            made.append(work(piece))
 
-def _are_many(changes: Sequence[Change]) -> bool:
-    return all(change.new.is_cpu for change in changes) and sum(change.count for change in changes) > _FEW
+    with ThreadPoolExecutor(threads - 1, "changes", _move_to, (_cores(),)) as pool:
+        with suppress(RuntimeError):  # the limit on threads is reached
+            for _ in range(threads - 1):
+                helping.append(pool.submit(go_on))
+        go_on()
+    for helper in helping:
+        helper.result()
+    return made
 
 
 def _cores() -> set[int]:
-    """Those of this process's threads. vLLM binds each of torch's to one, and a new thread to that of its parent."""
+    """Those of this process's threads: torch's may be bound to one each, and a new thread is bound as its parent is."""
     cores = set[int]()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # it has just ended
             cores |= os.sched_getaffinity(int(thread.name))
     return cores
+
+
+def _move_to(cores: set[int]) -> None:
+    with suppress(OSError):  # where that is not allowed, a thread stays where it is
+        os.sched_setaffinity(0, cores)

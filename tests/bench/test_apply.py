@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow  # imports vLLM
 
 
 def test_each_density_is_applied_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_parallel, "_FEW", 0)  # two threads work on a small model too
+    monkeypatch.setattr(in_parallel, "_SHARE", 1)  # two threads work on a small model too
     plan = apply.Plan(SMALLEST, densities=(0.01, 0.1), threads=(1, 2), repetitions=2)
     found = apply.measure(plan)
     assert [(one.density, one.threads) for one in found] == [(0.01, 1), (0.01, 2), (0.1, 1), (0.1, 2)]
