@@ -48,7 +48,7 @@ def in_parallel(work: Callable[[Change], Made], changes: Sequence[Change]) -> li
 
 
 def _cores() -> set[int]:
-    """Those of this process's threads: torch's may be bound to one each, and a new thread is bound as its parent is."""
+    """Those of this process's threads: torch's may be bound to one each, and a new one is bound as its parent is."""
     cores = set[int]()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # it has just ended
