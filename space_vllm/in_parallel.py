@@ -18,7 +18,7 @@ from shared.changes import Change
 Made = TypeVar("Made")
 
 _SHARE = 1 << 19  # changed elements that are worth a thread
-_PIECE = 1 << 14  # so few that torch goes through them without threads of its own, which each of ours would get
+_PIECE = (1 << 15) - 1  # so few that torch goes through them without threads of its own, which each of ours would get
 
 
 def in_parallel(work: Callable[[Change], Made], changes: Sequence[Change]) -> list[Made]:
