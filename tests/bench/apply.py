@@ -36,9 +36,9 @@ from tests.bench.growth import exponent
 from tests.bench.neighbours import neighbours, place
 from tests.bench.rows import Result, Row, result
 from tests.bench.steps import QWEN3_06B, Qwen3
-from tests.bench.threads import torch_threads
 from tests.space_vllm.driving import audited, settled
 from tests.space_vllm.vllm_models import Loaded, load
+from tests.torch_threads import torch_threads
 
 PLACED, VERIFIED = "placing, s", "placing and verifying, s"
 PATCHES, UNCHECKED = "load_checkpoint_weight_patches", "load_checkpoint_weight_patches, unchecked"

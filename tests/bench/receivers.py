@@ -18,8 +18,8 @@ from tests.bench.counted import Counted
 from tests.bench.receiver_processes import Receivers, receiver_processes
 from tests.bench.rows import Result, Row, result
 from tests.bench.steps import SERVED_20M, Qwen3, shapes_of
-from tests.bench.threads import torch_threads
 from tests.bench.trainee import Trainee
+from tests.torch_threads import torch_threads
 from trainer_box.publisher import Publisher
 
 RUN, LEARNING_RATE = "bench", 1e-6

@@ -2,14 +2,16 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 import torch
 
 from shared.changes import Change
 from shared.types import TensorSpec
 from space_vllm.in_parallel import in_parallel
+from tests.torch_threads import torch_threads
 
 DEADLINE_S = 30.0
 MANY = 1 << 20
@@ -17,10 +19,8 @@ MANY = 1 << 20
 
 @pytest.fixture(autouse=True)
 def three_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(3):
+        yield
 
 
 def changes(count: int, elements: int = MANY, device: str = "cpu") -> list[Change]:
@@ -34,8 +34,15 @@ def reached(change: Change) -> tuple[str, int, int]:
     return change.spec.name, int(change.indices[0]), change.count
 
 
-def running() -> int:
-    return len(os.listdir("/proc/self/task"))
+def meeting() -> Callable[[], None]:
+    """To be called at each piece: at its first, a thread waits there until all three have come."""
+    together, first = threading.Barrier(3), threading.local()
+
+    def meet() -> None:
+        if not hasattr(first, "met"):
+            first.met = together.wait(DEADLINE_S)
+
+    return meet
 
 
 def test_each_element_of_each_change_is_worked_on_once() -> None:
@@ -47,12 +54,10 @@ def test_each_element_of_each_change_is_worked_on_once() -> None:
 
 
 def test_on_the_cpu_as_many_pieces_are_worked_on_at_a_time_as_torch_has_threads() -> None:
-    together = threading.Barrier(3)
-    first = threading.local()
+    meet = meeting()
 
     def work(change: Change) -> int:
-        if not hasattr(first, "met"):
-            first.met = together.wait(DEADLINE_S)
+        meet()
         return threading.get_ident()
 
     assert len(set(in_parallel(work, changes(1, 4 * MANY)))) == 3
@@ -65,11 +70,11 @@ def test_otherwise_the_caller_does_one_whole_change_after_the_other(given: list[
 
 def test_the_threads_start_none_of_torchs() -> None:
     torch.equal(torch.zeros(MANY), torch.zeros(MANY))  # torch has threads for the caller
-    before = running()
+    before = psutil.Process().num_threads()
 
     def work(change: Change) -> int:
         assert torch.equal(change.new.clone().to(torch.float32), change.old.to(torch.float32))
-        return running()
+        return int(psutil.Process().num_threads())
 
     assert max(in_parallel(work, changes(3))) <= before + 2
 
@@ -77,14 +82,12 @@ def test_the_threads_start_none_of_torchs() -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
 def test_helpers_have_the_cores_of_the_process_though_their_parent_is_bound_to_one() -> None:
     cores, helpers, ended = os.sched_getaffinity(0), set[frozenset[int]](), threading.Event()
-    other, met = threading.Thread(target=ended.wait), threading.Barrier(3)
+    other, meet = threading.Thread(target=ended.wait), meeting()
     other.start()
     os.sched_setaffinity(0, {min(cores)})
-    first = threading.local()
 
     def work(change: Change) -> None:
-        if not hasattr(first, "met"):
-            first.met = met.wait(DEADLINE_S)
+        meet()
         if threading.current_thread() is not threading.main_thread():
             helpers.add(frozenset(os.sched_getaffinity(0)))
 
@@ -124,12 +127,10 @@ def test_where_no_more_threads_can_be_started_those_that_there_are_do_it(
 
 @pytest.mark.parametrize("failing", [True, False], ids=["the caller", "a helper"])
 def test_when_one_has_failed_it_is_raised_and_the_others_have_ended(failing: bool) -> None:
-    """Nobody goes on before all of them have begun."""
-    together, first = threading.Barrier(3), threading.local()
+    meet = meeting()
 
     def work(change: Change) -> None:
-        if not hasattr(first, "met"):
-            first.met = together.wait(DEADLINE_S)
+        meet()
         if (threading.current_thread() is threading.main_thread()) == failing:
             raise ValueError("one failed")
 

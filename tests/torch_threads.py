@@ -1,4 +1,4 @@
-"""How many threads torch may use, for the time of a measurement."""
+"""How many threads torch may use, for the time of a measurement or a test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
